@@ -1,0 +1,344 @@
+"""Turns a config into the parts of an experiment: the only reader of configs."""
+
+import dataclasses
+import fractions
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from ml_collections import ConfigDict
+
+from cat_jax import attacks, data, methods, networks, objectives
+from cat_jax.evaluate import NamedAttack
+from cat_jax.methods import Method
+from cat_jax.state import TrainState, init_network
+from cat_jax.train_step import StepFn, make_train_step, pmap_step
+from cat_jax.types import DEVICES, Array, Attack, Loss, UsageError, check_choice
+
+Shape = tuple[int, int, int]
+RADII = (
+    "attack.epsilon",
+    "attack.step_size",
+    "validation.epsilon",
+    "validation.step_size",
+    "test.epsilon",
+    "test.step_size",
+    "test.cw_epsilon",
+)
+POSITIVE = ("batch_size", "num_epochs", "log_every", "save_every", "test.batch_size")
+
+CLASSIFIERS: dict[str, Callable[..., nn.Module]] = {
+    "SmallCNN": networks.SmallCNN,
+    "PreActResNet18": networks.PreActResNet18,
+    "WideResNet": networks.WideResNet,
+    "ResNet18": networks.ResNet18,
+}
+MASK_NETS: dict[str, Callable[..., nn.Module]] = {
+    "SmallMask": networks.SmallMask,
+    "ResNetMask": networks.ResNetMask,
+    "OnesMask": networks.OnesMask,
+}
+WITH_BATCH_NORM = {"PreActResNet18", "WideResNet", "ResNet18", "ResNetMask"}
+ATTACK_LOSSES: dict[str, Callable[[ConfigDict], Loss]] = {
+    "cross_entropy": lambda attack: objectives.adversarial_cross_entropy,
+    "margin": lambda attack: objectives.AdversarialMargin(attack.kappa),
+    "kl": lambda attack: objectives.adversarial_kl,
+}
+METHODS: dict[str, Callable[[ConfigDict, Attack], Method]] = {
+    "standard": lambda config, attack: methods.standard(),
+    "at": lambda config, attack: methods.at(attack),
+    "cat": lambda config, attack: _cat(config.method, attack),
+}
+NATURAL = NamedAttack("natural", None)
+AUGMENTATIONS: dict[str, data.Augment] = {"none": data.unchanged, "crop_flip": data.crop_flip}
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What a config means for a given data set; no arrays but the data.
+
+    Attributes:
+      config: the resolved config.
+      num_steps: of the whole run.
+      init: () -> the state before the first step.
+      step_fn: Algorithm 1, pmapped: (state, batch, key) -> (state, metrics).
+      learning_rate: step -> rate of the classifier's optimizer.
+      classifier: images -> logits.
+    """
+
+    config: ConfigDict
+    num_steps: int
+    init: Callable[[], TrainState]
+    step_fn: StepFn
+    learning_rate: Callable[[Any], Any]
+    classifier: nn.Module
+
+
+def resolve(config: ConfigDict) -> ConfigDict:
+    """A copy in which every field is set and valid, so that it says all there is to say.
+
+    Raises:
+      UsageError: for a value that cannot be meant.
+    """
+    check_choice("config.conventions", config.conventions, methods.CONVENTIONS)
+    resolved = config.copy_and_resolve_references()
+    resolved.unlock()
+    tables = resolved.by_convention
+    del resolved["by_convention"]
+    for section, values in tables[config.conventions].items():
+        for field, value in values.items():
+            if resolved[section][field] is None:
+                resolved[section][field] = value
+    if resolved.attack.start_radius == "epsilon":
+        resolved.attack.start_radius = resolved.attack.epsilon
+    for path in (*RADII, "attack.start_radius"):
+        radius(path, _at(resolved, path))
+    for path in POSITIVE:
+        if _at(resolved, path) < 1:
+            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 1.")
+    for path in ("num_steps", "num_validation", "test.num_examples", "seed"):
+        if _at(resolved, path) < 0:
+            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 0.")
+    resolved.lock()
+    check_choice("config.selection", resolved.selection, ("validation", "test"))
+    test_attacks(resolved)
+    check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
+    return resolved
+
+
+def radius(path: str, text: str) -> float:
+    """The number that "8/255" or "0.0314" stands for.
+
+    Raises:
+      UsageError: if it is none, or outside [0, 1].
+    """
+    try:
+        value = float(fractions.Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise UsageError(
+            f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
+        ) from None
+    if not 0.0 <= value <= 1.0:
+        raise UsageError(
+            f"config.{path} is {text}; expected [0, 1], a part of the pixel range: "
+            f"for {text} of 255 grey levels write {text}/255."
+        )
+    return value
+
+
+def fingerprint(config: ConfigDict) -> str:
+    """Twelve hexadecimal digits of the config's SHA-256: the same for equal configs."""
+    return hashlib.sha256(json.dumps(as_dict(config), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def as_dict(config: ConfigDict) -> dict[str, Any]:
+    """The config as plain JSON values: tuples become lists."""
+    plain: dict[str, Any] = json.loads(config.to_json())
+    return plain
+
+
+def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -> Experiment:
+    """The parts of the experiment of a resolved config, on `devices`.
+
+    Raises:
+      UsageError: for names that are unknown and sizes that do not fit.
+    """
+    if config.batch_size % len(devices):
+        raise UsageError(
+            f"Batch size {config.batch_size} does not divide over {len(devices)} devices; "
+            f"set config.batch_size to a multiple of {len(devices)}."
+        )
+    num_train = spec.num_train - config.num_validation
+    if num_train < 1:
+        raise UsageError(
+            f"config.num_validation is {config.num_validation}; {config.dataset} has "
+            f"{spec.num_train} training examples: expected fewer."
+        )
+    method = build_method(config)
+    classifier, mask_net = build_networks(config, spec)
+    txs, rates = zip(
+        *(
+            build_optimizer(settings, num_train, config.batch_size)
+            for settings in (config.optimizer, config.mask_optimizer)
+        ),
+        strict=True,
+    )
+
+    def init() -> TrainState:
+        keys = jax.random.split(jax.random.key(config.seed))
+        images = jnp.zeros((1, *spec.image_shape))
+        theta = init_network(classifier, txs[0], keys[0], images)
+        phi = init_network(mask_net, txs[1], keys[1], images, images)
+        return TrainState(jnp.int32(0), theta, phi)
+
+    check_choice("config.augment", config.augment, AUGMENTATIONS)
+    augment = AUGMENTATIONS[config.augment]
+    step = make_train_step(method, classifier, mask_net, *txs, augment)
+    epochs = data.steps_until(config.num_epochs, num_train, config.batch_size)
+    num_steps = config.num_steps or epochs
+    return Experiment(
+        config, num_steps, jax.jit(init), pmap_step(step, devices), rates[0], classifier
+    )
+
+
+def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.Module]:
+    """Classifier and mask network."""
+    name = check_choice("config.classifier.name", config.classifier.name, CLASSIFIERS)
+    kwargs: dict[str, Any] = {"num_classes": spec.num_classes}
+    if name in WITH_BATCH_NORM:
+        kwargs |= dict(axis_name=DEVICES, **_normaliser(config.classifier, spec.image_shape))
+    elif config.classifier.mean or config.classifier.std:
+        raise UsageError(f"{name} takes no config.classifier.mean and std; leave them empty.")
+    classifier = CLASSIFIERS[name](**kwargs)
+
+    name = check_choice("config.mask_net.name", config.mask_net.name, MASK_NETS)
+    kwargs = {} if name == "OnesMask" else {"sees": config.mask_net.sees}
+    if name in WITH_BATCH_NORM:
+        kwargs["axis_name"] = DEVICES
+    return classifier, MASK_NETS[name](**kwargs)
+
+
+def build_method(config: ConfigDict) -> Method:
+    """The method of `config.method`, with its training attack."""
+    name = check_choice("config.method.name", config.method.name, METHODS)
+    if name != "cat" and config.mask_net.name != "OnesMask":
+        raise UsageError(
+            f"config.method.name is {name!r}, which has no mask network; "
+            "set config.mask_net.name to OnesMask."
+        )
+    return METHODS[name](config, build_attack(config.attack))
+
+
+def build_attack(settings: ConfigDict) -> Attack:
+    """The training attack: PGD on a loss, from a uniform start."""
+    loss = check_choice("config.attack.loss", settings.loss, ATTACK_LOSSES)
+    epsilon = radius("attack.epsilon", settings.epsilon)
+    start = radius("attack.start_radius", settings.start_radius)
+    attack: Any = functools.partial(
+        attacks.pgd_with_state,
+        epsilon=epsilon,
+        step_size=radius("attack.step_size", settings.step_size),
+        num_steps=settings.num_steps,
+        loss=ATTACK_LOSSES[loss](settings),
+        random_start=start > 0,
+        pixel_range=(0.0, 1.0) if settings.clip else None,
+    )
+    if start not in (0.0, epsilon):
+        attack = attacks.starting_at(attack, attacks.uniform_start(start))
+    if settings.closing_forward:
+        attack = attacks.closing_forward(attack)
+    return attack
+
+
+def _cat(settings: ConfigDict, attack: Attack) -> Method:
+    method = methods.cat(
+        attack,
+        beta=settings.beta,
+        beta1=settings.beta1,
+        kl_p=settings.kl_p,
+        certain=settings.certain,
+    )
+    return dataclasses.replace(
+        method,
+        train_mode_attack=settings.train_mode_attack,
+        train_mode_mask_loss=settings.train_mode_mask_loss,
+        closing_views=("natural",) if settings.closing_forward else (),
+    )
+
+
+def build_optimizer(
+    settings: ConfigDict, num_train: int, batch_size: int
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+    """Optimizer with its piecewise constant schedule, and that schedule.
+
+    Weight decay is coupled, as PyTorch's: added to the gradient before momentum.
+    """
+    check_choice("optimizer.name", settings.name, ("sgd", "adam"))
+    drops = {
+        data.steps_until(epoch, num_train, batch_size): settings.drop_factor
+        for epoch in settings.drop_epochs
+    }
+    rate = optax.piecewise_constant_schedule(settings.learning_rate, drops)
+    if settings.name == "adam":
+        tx = optax.adam(rate)
+    else:
+        tx = optax.sgd(rate, momentum=settings.momentum or None)
+    return optax.chain(optax.add_decayed_weights(settings.weight_decay), tx), rate
+
+
+def validation_attack(config: ConfigDict) -> NamedAttack:
+    """The attack whose accuracy, added to the natural one, chooses best/."""
+    settings = config.validation
+    epsilon = radius("validation.epsilon", settings.epsilon)
+    pgd = functools.partial(
+        attacks.pgd,
+        epsilon=epsilon,
+        step_size=radius("validation.step_size", settings.step_size),
+        num_steps=settings.num_steps,
+        random_start=settings.random_start,
+        pixel_range=(0.0, 1.0) if settings.clip else None,
+    )
+    return NamedAttack(f"pgd{settings.num_steps}", pgd, epsilon, settings.clip)
+
+
+def test_attacks(config: ConfigDict) -> list[NamedAttack]:
+    """The attacks of `config.evaluation`, in the order of the paper's tables (sec. 5.3)."""
+    settings = config.test
+    epsilon, step_size = (
+        radius(f"test.{field}", settings[field]) for field in ("epsilon", "step_size")
+    )
+    cw_epsilon = radius("test.cw_epsilon", settings.cw_epsilon)
+    fixed = dict(epsilon=epsilon, step_size=step_size, random_start=False)
+
+    def pgd(num_steps: int, **kwargs: Any) -> Callable[..., Array]:
+        return functools.partial(attacks.pgd, num_steps=num_steps, **(fixed | kwargs))
+
+    pgd20 = NamedAttack("pgd20", pgd(20), epsilon)
+    pgd100 = NamedAttack("pgd100", pgd(100), epsilon)
+    unclipped = [
+        NamedAttack(f"pgd{steps}_unclipped", pgd(steps, pixel_range=None), epsilon, clipped=False)
+        for steps in ((20, 100) if settings.unclipped else ())
+    ]
+    cw_inf = functools.partial(
+        attacks.cw_linf,
+        epsilon=cw_epsilon,
+        step_size=step_size,
+        num_steps=30,
+        kappa=settings.cw_kappa,
+        random_start=settings.cw_random_start,
+    )
+    suites = {
+        "none": [],
+        "quick": [NATURAL, pgd20, *unclipped[:1]],
+        "paper": [
+            NATURAL,
+            NamedAttack("fgsm", functools.partial(attacks.fgsm, epsilon=epsilon), epsilon),
+            pgd20,
+            pgd100,
+            NamedAttack("cw_inf", cw_inf, cw_epsilon),
+            *unclipped,
+        ],
+    }
+    return suites[check_choice("config.evaluation", config.evaluation, suites)]
+
+
+def _normaliser(settings: ConfigDict, image_shape: Shape) -> dict[str, tuple[float, ...]]:
+    mean, std = tuple(settings.mean), tuple(settings.std)
+    if len(mean) != len(std) or len(mean) not in (0, image_shape[-1]):
+        raise UsageError(
+            f"config.classifier.mean has {len(mean)} values and std {len(std)}; "
+            f"expected {image_shape[-1]} each, one a channel, or none."
+        )
+    return {"mean": mean, "std": std}
+
+
+def _at(config: ConfigDict, path: str) -> Any:
+    for field in path.split("."):
+        config = config[field]
+    return config

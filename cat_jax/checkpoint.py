@@ -1,0 +1,186 @@
+"""Checkpoints that are whole or not there: orbax writes the arrays, a manifest vouches for them.
+
+A folder holds one subfolder per step. Its `manifest.json`, written last, has the shape and type
+of every array, the SHA-256 of every file, and what the caller wants to remember.
+"""
+
+import hashlib
+import json
+import logging
+import pathlib
+import shutil
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.sharding import SingleDeviceSharding
+
+from cat_jax import files
+from cat_jax.state import TrainState
+from cat_jax.types import UsageError
+
+logger = logging.getLogger(__name__)
+MANIFEST = "manifest.json"
+DAMAGED = "damaged-"
+
+
+class Checkpoint(NamedTuple):
+    """A sound checkpoint on disk."""
+
+    path: pathlib.Path
+    step: int
+    meta: dict[str, Any]
+    digest: str
+
+
+def save(
+    folder: pathlib.Path, state: TrainState, meta: dict[str, Any], *, keep: int
+) -> pathlib.Path:
+    """Writes `state` as folder/step and then deletes all but the `keep` newest.
+
+    Raises:
+      OSError: if it cannot be written, such as for a full disk. Older ones are kept.
+      ValueError: if a parameter is not finite; nothing is written.
+    """
+    step = int(state.step)
+    path = folder.absolute() / f"{step:08d}"
+    host = jax.device_get(state)
+    unfit = [name for name, leaf in _named(host) if not np.all(np.isfinite(leaf))]
+    if unfit:
+        raise ValueError(f"{unfit[0]} is not finite after step {step}; not saved.")
+    if (path / MANIFEST).exists() and _damage(path) is None:
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    _clear_unfinished(folder)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(path, host, force=True)
+            checkpointer.wait_until_finished()
+        manifest = {"step": step, "arrays": _shapes(host), "files": _sums(path), "meta": meta}
+        files.write_text(path / MANIFEST, json.dumps(manifest, indent=1))
+    except OSError:
+        raise
+    except Exception as error:  # The storage library wraps what the system said.
+        raise OSError(f"cannot write {path}: {_first_line(error)}") from error
+    for older in _steps(folder)[keep:]:
+        shutil.rmtree(older)
+    return path
+
+
+def newest(folder: pathlib.Path) -> Checkpoint | None:
+    """The newest sound checkpoint, or None if there is none at all.
+
+    A damaged one is set aside as `damaged-...`, with a warning that says which one is used.
+
+    Raises:
+      UsageError: if there are checkpoints but none is sound.
+    """
+    damaged = []
+    for path in _steps(folder):
+        problem = _damage(path)
+        if problem is None:
+            manifest = json.loads((path / MANIFEST).read_text())
+            if damaged:
+                logger.warning("Going on from the checkpoint of step %d.", manifest["step"])
+            digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()[:12]
+            return Checkpoint(path, manifest["step"], manifest["meta"], digest)
+        logger.warning("Checkpoint %s is damaged (%s); it is set aside.", path, problem)
+        aside = path.with_name(DAMAGED + path.name)
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        damaged.append(aside.name)
+    if damaged:
+        raise UsageError(
+            f"None of the checkpoints in {folder} is sound ({', '.join(damaged)}); "
+            "restore them from a copy, or start in another workdir."
+        )
+    return None
+
+
+def restore(checkpoint: Checkpoint, template: TrainState) -> TrainState:
+    """The state in `checkpoint`, on the first device.
+
+    Args:
+      checkpoint: what `newest` found.
+      template: a state, or its `jax.eval_shape`, that gives the structure.
+
+    Raises:
+      UsageError: if the checkpoint is of another network; it names the first difference.
+    """
+    kept = json.loads((checkpoint.path / MANIFEST).read_text())["arrays"]
+    wanted = _shapes(template)
+    for name in sorted(kept.keys() | wanted.keys()):
+        if kept.get(name) != wanted.get(name):
+            raise UsageError(
+                f"Checkpoint {checkpoint.path} is of another network: {name} is "
+                f"{_say(kept.get(name))} there and {_say(wanted.get(name))} in this config; "
+                "use the config it was trained with."
+            )
+    here = SingleDeviceSharding(jax.local_devices()[0])
+    abstract = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), template
+    )
+    with ocp.StandardCheckpointer() as checkpointer:
+        restored: TrainState = checkpointer.restore(checkpoint.path, abstract)
+    return restored
+
+
+def _steps(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Subfolders of finished saves, newest first."""
+    if not folder.exists():
+        return []
+    steps = [path for path in folder.iterdir() if path.is_dir() and path.name.isdigit()]
+    return sorted(steps, key=lambda path: int(path.name), reverse=True)
+
+
+def _clear_unfinished(folder: pathlib.Path) -> None:
+    """Removes what a dying process left."""
+    for path in folder.iterdir():
+        if "checkpoint-tmp" in path.name:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _damage(path: pathlib.Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        sums = json.loads((path / MANIFEST).read_text())["files"]
+    except FileNotFoundError:
+        return f"it has no {MANIFEST}, so its writing was not finished"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{MANIFEST} cannot be read"
+    found = _sums(path)
+    for name, digest in sums.items():
+        if name not in found:
+            return f"{name} is missing"
+        if found[name] != digest:
+            return f"{name} has changed"
+    return None
+
+
+def _sums(path: pathlib.Path) -> dict[str, str]:
+    """SHA-256 of every file below `path` but the manifest."""
+    found = {}
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and file.name != MANIFEST:
+            with open(file, "rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            found[file.relative_to(path).as_posix()] = digest
+    return found
+
+
+def _named(tree: TrainState) -> list[tuple[str, Any]]:
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
+
+
+def _shapes(tree: TrainState) -> dict[str, list[Any]]:
+    return {name: [str(leaf.dtype), *leaf.shape] for name, leaf in _named(tree)}
+
+
+def _say(shape: list[Any] | None) -> str:
+    return "absent" if shape is None else f"{shape[0]}{shape[1:]}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,50 @@
+"""Files that are whole or absent: nothing is ever left half written."""
+
+import contextlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A temporary path beside `path`, which takes its place if the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes `path` whole."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json_lines(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
+    """Writes one JSON object a line, whole."""
+    write_text(path, "".join(json_line(record) for record in records))
+
+
+def json_line(record: dict[str, Any]) -> str:
+    """One JSON object and a newline."""
+    return json.dumps(record) + "\n"
+
+
+def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines; none if it is absent.
+
+    A last line that a dying process left half written is dropped.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    whole = lines[:-1]  # What follows the last newline is not a whole line.
+    return [json.loads(line) for line in whole if line]

@@ -1,0 +1,290 @@
+"""Trains and evaluates one experiment.
+
+    python -m cat_jax.main --config=configs/digits.py:cat_cent --workdir=runs/digits
+
+trains, or goes on if the workdir holds a checkpoint, and then attacks checkpoints best/ and last/:
+flags in evaluation/, accuracies in results.jsonl, a table beside the published numbers.
+
+    python -m cat_jax.main --mode=evaluate --workdir=runs/digits
+
+only attacks. Any field of the config can be overridden: --config.method.beta1=0.1. The fields
+are described in configs/default.py. Exit status: 0 done, or stopped by a signal with all
+saved; 2 something to mend, said in one line.
+"""
+
+import contextlib
+import json
+import logging
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Any
+
+import jax
+from absl import app, flags
+from absl import logging as absl_logging
+from ml_collections import ConfigDict, config_flags
+from tqdm import tqdm
+
+import cat_jax
+from cat_jax import build, checkpoint, data, files, train
+from cat_jax.evaluate import Evaluator, Result
+from cat_jax.report import tables
+from cat_jax.types import UsageError
+
+logger = logging.getLogger(__name__)
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
+MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train and evaluate, or only that.")
+
+# What a resumed run may change: it does not touch the steps that are done.
+FREE = ("data_dir", "evaluation", "test", "log_every", "save_every", "keep_checkpoints")
+FREE += ("num_epochs", "num_steps")
+
+
+def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
+    """Trains if asked to, and evaluates.
+
+    Raises:
+      UsageError: for what the caller can mend.
+    """
+    kept = read_config(workdir)
+    if config is None and kept is None:
+        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
+    config = build.resolve(config) if config is not None else ConfigDict(kept)
+    if kept is not None:
+        refuse_other(workdir, kept, build.as_dict(config))
+    devices = jax.local_devices()
+    dataset = data.load(config.dataset, config.data_dir)
+    experiment = build.experiment(config, dataset.spec, devices)
+    claim(workdir)
+    if mode == "train":
+        files.write_text(workdir / "config.json", json.dumps(build.as_dict(config), indent=1))
+        logger.info(
+            "%s %s: %d steps of %d images on %d %s device(s), in %s",
+            *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
+            *(len(devices), devices[0].platform, workdir),
+        )
+        if not train.train(experiment, dataset, workdir, devices):
+            logger.info("To go on, give the same command again.")
+            return
+    evaluate(experiment, dataset, workdir, devices)
+
+
+def evaluate(
+    experiment: build.Experiment,
+    dataset: data.Dataset,
+    workdir: pathlib.Path,
+    devices: list[jax.Device],
+) -> None:
+    """Attacks best/ and last/, writes results.jsonl and prints the table."""
+    config, attacks = experiment.config, build.test_attacks(experiment.config)
+    split = dataset.test.first(config.test.num_examples or len(dataset.test.labels))
+    evaluator = Evaluator(experiment.classifier, config.seed, config.test.batch_size, devices)
+    template = jax.eval_shape(experiment.init)
+    done: dict[int, list[Result]] = {}
+    for name in ("best", "last"):
+        found = checkpoint.newest(workdir / "checkpoints" / name)
+        if found is None:
+            raise UsageError(
+                f"{workdir} holds no checkpoint {name}/; train first: --mode=train."
+            )
+        if found.step not in done:
+            state = checkpoint.restore(found, template)
+            variables = train.classifier_variables(state)
+            done[found.step] = []
+            for attack in attacks:
+                identity = f"{found.digest} {attack} {config.seed} {dataset.fingerprint}"
+                file = workdir / "evaluation" / f"step{found.step}_{attack.name}.npz"
+                with progress(f"{name} {attack.name}", len(split.labels)) as on_batch:
+                    done[found.step].append(
+                        evaluator(
+                            variables, attack, split, file=file, identity=identity,
+                            on_batch=on_batch,
+                        )
+                    )
+        write_results(workdir, [
+            describe(experiment, dataset, name, found.step, result)
+            for result in done[found.step]
+        ])
+    if attacks:
+        print(tables.runs_table([workdir]))
+
+
+def describe(
+    experiment: build.Experiment, dataset: data.Dataset, name: str, step: int, result: Result
+) -> dict[str, Any]:
+    """A line of results.jsonl."""
+    config = experiment.config
+    return {
+        "dataset": config.dataset,
+        "classifier": config.classifier.name,
+        "method": config.method.name,
+        "variant": config.variant,
+        "seed": config.seed,
+        "checkpoint": name,
+        "step": step,
+        "attack": result.attack,
+        "accuracy": result.accuracy,
+        "num_examples": len(result.flags),
+        "interval": result.interval,
+        "conventions": config.conventions,
+        "selection": config.selection if config.num_validation else "none",
+        "data_sha": dataset.fingerprint[:12],
+        "config_sha": build.fingerprint(config),
+        "git_sha": git_sha(),
+        "versions": versions(),
+        "seconds": round(result.seconds, 2),
+    }
+
+
+def write_results(workdir: pathlib.Path, records: list[dict[str, Any]]) -> None:
+    """Adds lines to results.jsonl; a line of the same checkpoint and attack is replaced."""
+
+    def name(record: dict[str, Any]) -> tuple[str, str]:
+        return record["checkpoint"], record["attack"]
+
+    new = {name(record) for record in records}
+    file = workdir / "results.jsonl"
+    old = [record for record in files.read_json_lines(file) if name(record) not in new]
+    files.write_json_lines(file, old + records)
+
+
+def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """The resolved config that the workdir was made with, or None."""
+    try:
+        kept: dict[str, Any] = json.loads((workdir / "config.json").read_text())
+        return kept
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        raise UsageError(f"{workdir}/config.json is damaged; use another workdir.") from None
+
+
+def refuse_other(workdir: pathlib.Path, kept: dict[str, Any], config: dict[str, Any]) -> None:
+    """Raises UsageError with the differences if the workdir is of another experiment."""
+    old, new = _flat(kept), _flat(config)
+    differences = [
+        f"{path}: {old.get(path)!r} there, {new.get(path)!r} now"
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path) and path.split(".")[0] not in FREE
+    ]
+    if differences:
+        raise UsageError(
+            f"{workdir} is of another config ({'; '.join(differences)}); "
+            "use another workdir, or the config it was made with."
+        )
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for field, value in config.items():
+        path = f"{prefix}{field}"
+        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+def claim(workdir: pathlib.Path) -> None:
+    """Makes the workdir; raises UsageError unless files can be written in it."""
+    try:
+        files.write_text(workdir / ".writable", "")
+        (workdir / ".writable").unlink()
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write in workdir {workdir} ({error.strerror}); name another: --workdir=..."
+        ) from None
+
+
+def git_sha() -> str | None:
+    """Commit of the checkout that this code is in, with + if it was changed since."""
+    folder = pathlib.Path(cat_jax.__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    with contextlib.suppress(OSError):
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        return found.stdout.strip() or None
+    return None
+
+
+def versions() -> dict[str, str]:
+    """Of what decides the numbers."""
+    names = ("cat_jax", "jax", "jaxlib", "flax", "optax", "numpy")
+    found = {"python": sys.version.split()[0]}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+@contextlib.contextmanager
+def progress(text: str, total: int) -> Iterator[Any]:
+    """A bar over examples; yields what is to be told how many are done."""
+    with tqdm(total=total, desc=text, unit="image", disable=None, leave=False) as bar:
+        yield lambda count: bar.update(count - bar.n)
+
+
+def parse(argv: Sequence[str]) -> list[str]:
+    """Parses the command line; what is wrong with it is said in one line."""
+    argv = [argv[0], *(find_config(argument) for argument in argv[1:])]
+    try:
+        rest: list[str] = flags.FLAGS(argv)
+        if len(rest) > 1:
+            raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
+        if WORKDIR.value is None:
+            raise UsageError("--workdir is missing; name a folder for the run: --workdir=runs/x.")
+        return rest
+    except Exception as error:
+        fail(error)
+
+
+def find_config(argument: str) -> str:
+    """`--config=cat_jax:digits[:variant]` as the path of the installed config file."""
+    flag, _, value = argument.partition("=")
+    if flag.lstrip("-") != "config" or not value.startswith("cat_jax:"):
+        return argument
+    name, _, variant = value.removeprefix("cat_jax:").partition(":")
+    path = pathlib.Path(cat_jax.__file__).parent / "configs" / f"{name}.py"
+    return f"{flag}={path}" + (f":{variant}" if variant else "")
+
+
+def fail(error: Exception) -> Any:
+    """Says what is wrong in one line, and ends with status 2."""
+    text = " ".join(str(error).split())
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+def main(argv: Sequence[str]) -> None:
+    """`run` with the flags; errors that the caller can mend become one line."""
+    del argv
+    start_logging()
+    try:
+        run(CONFIG.value, pathlib.Path(WORKDIR.value), MODE.value)
+    except UsageError as error:
+        fail(error)
+
+
+class _BarHandler(logging.Handler):
+    """Writes above the progress bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+def start_logging() -> None:
+    """This package's messages, from INFO, on standard error."""
+    handler = _BarHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    absl_logging.set_verbosity(absl_logging.WARNING)  # orbax tells every step it takes.
+    package = logging.getLogger("cat_jax")
+    package.setLevel(logging.INFO)
+    package.propagate = False
+    package.handlers = [handler]
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse)

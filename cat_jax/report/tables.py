@@ -1,0 +1,68 @@
+"""Tables of runs, as Markdown."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cat_jax import files
+from cat_jax.report.paper import Published, published
+
+DASH = "-"
+
+
+def runs_table(workdirs: Sequence[pathlib.Path]) -> str:
+    """One row for each run and checkpoint, one for what was published of it; in percent.
+
+    An attack's cell has the accuracy and, behind it, half its 95% interval's width.
+    """
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    attacks: dict[str, None] = {}  # An ordered set.
+    for workdir in workdirs:
+        records = files.read_json_lines(workdir / "results.jsonl")
+        attacks |= dict.fromkeys(r["attack"] for r in records)
+        for checkpoint in dict.fromkeys(r["checkpoint"] for r in records):
+            of_checkpoint = {r["attack"]: r for r in records if r["checkpoint"] == checkpoint}
+            rows.append((f"{workdir.name}, {checkpoint}", of_checkpoint))
+        if records and (reference := published(_config(workdir))):
+            rows.append(("published", reference))
+        if not records:
+            rows.append((f"{workdir.name}: no results yet", {}))
+    head = ["", *attacks]
+    body = [[name, *(_cell(cells.get(attack)) for attack in attacks)] for name, cells in rows]
+    return "\n".join([_caption(workdirs), "", *_markdown([head, *body])])
+
+
+def _cell(value: Mapping[str, Any] | Published | None) -> str:
+    if value is None:
+        return DASH
+    if isinstance(value, Published):
+        return f"{value.mean:.1f}" + (f" ± {value.std:g}" if value.std is not None else "")
+    low, high = value["interval"]
+    return f"{100 * value['accuracy']:.1f} (±{50 * (high - low):.1f})"
+
+
+def _caption(workdirs: Sequence[pathlib.Path]) -> str:
+    lines = []
+    for workdir in workdirs:
+        for record in files.read_json_lines(workdir / "results.jsonl")[:1]:
+            lines.append(
+                f"{workdir.name}: {record['dataset']}, {record['variant']}, seed "
+                f"{record['seed']}, conventions {record['conventions']}, best/ chosen on: "
+                f"{record['selection']}, {record['num_examples']} test images"
+            )
+    return "\n".join([*lines, "Accuracy in percent (± half of the 95% Wilson interval)."])
+
+
+def _config(workdir: pathlib.Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((workdir / "config.json").read_text())
+    return config
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    return [lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]

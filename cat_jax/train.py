@@ -1,0 +1,229 @@
+"""The loop: steps, validations, checkpoints; and going on where a run was stopped."""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from cat_jax import build, checkpoint, data
+from cat_jax.build import Experiment
+from cat_jax.evaluate import Evaluator
+from cat_jax.logs import MetricsLog, NonFiniteLoss
+from cat_jax.state import NetworkState, TrainState
+from cat_jax.types import PyTree, UsageError
+
+logger = logging.getLogger(__name__)
+COLLAPSED = 0.05  # A mean mask below this leaves the classifier nothing to defend against.
+
+
+@dataclasses.dataclass
+class Stop:
+    """Set by SIGTERM or Ctrl-C: the loop saves and ends after the step it is in."""
+
+    asked: bool = False
+
+
+def train(
+    experiment: Experiment,
+    dataset: data.Dataset,
+    workdir: pathlib.Path,
+    devices: list[jax.Device],
+) -> bool:
+    """Trains to the last step, from the newest checkpoint if there is one.
+
+    Args:
+      experiment: what `build.experiment` made.
+      dataset: its data.
+      workdir: gets metrics.jsonl, tensorboard/ and checkpoints/.
+      devices: those that the experiment was built for.
+
+    Returns:
+      True when all steps are done; False when a signal stopped it, with its state saved.
+
+    Raises:
+      UsageError: if a loss is not finite, or the disk is full. Checkpoints stay as they are.
+    """
+    run = _Run(experiment, dataset, workdir, devices)
+    with _stop_on_signal() as stop, contextlib.closing(run.log):
+        try:
+            return run.loop(stop)
+        except NonFiniteLoss as error:
+            raise UsageError(
+                f"Training stopped: {error}. {run.kept()} Try a smaller learning rate."
+            ) from error
+        except OSError as error:
+            raise UsageError(
+                f"Training stopped: {error}. {run.kept()} Make room or mend the folder, then "
+                "give the same command: it resumes."
+            ) from error
+
+
+def classifier_variables(state: TrainState) -> PyTree:
+    """What the classifier's `apply` takes."""
+    return network_variables(state.classifier)
+
+
+def network_variables(net: NetworkState) -> PyTree:
+    """Parameters and running statistics of one network."""
+    return {"params": net.params, "batch_stats": net.batch_stats}
+
+
+class _Run:
+    """One run's data, folders and helpers; the state goes through `loop` alone."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        dataset: data.Dataset,
+        workdir: pathlib.Path,
+        devices: list[jax.Device],
+    ) -> None:
+        config = experiment.config
+        self.experiment, self.config, self.devices = experiment, config, devices
+        self.last, self.best = (workdir / "checkpoints" / name for name in ("last", "best"))
+        self.split, validation = data.split_validation(
+            dataset.train, config.num_validation, config.seed
+        )
+        self.validation = dataset.test if config.selection == "test" else validation
+        self.attack = build.validation_attack(config)
+        self.evaluator = Evaluator(
+            experiment.classifier, config.seed, config.test.batch_size, devices
+        )
+        self.state, self.start = self._begin()
+        found = checkpoint.newest(self.best)
+        self.best_score = found.meta["score"] if found else -1.0
+        self.log = MetricsLog(workdir, self.start)
+
+    def _begin(self) -> tuple[TrainState, int]:
+        found = checkpoint.newest(self.last)
+        if found is None:
+            return self.experiment.init(), 0
+        state = checkpoint.restore(found, jax.eval_shape(self.experiment.init))
+        if found.step < self.experiment.num_steps:
+            logger.info("Resuming from the checkpoint of step %d.", found.step)
+        return state, found.step
+
+    def loop(self, stop: Stop) -> bool:
+        """Steps until the last one, or until asked to stop."""
+        config, total = self.config, self.experiment.num_steps
+        state, key = self.state, jax.random.key(config.seed)
+        bar = tqdm(total=total, initial=self.start, unit="step", disable=None, smoothing=0.05)
+        with bar:
+            for step in range(self.start, total):
+                state, metrics = self.experiment.step_fn(state, self._batch(step), key)
+                done, bar_text, stopping = step + 1, {}, stop.asked
+                validate = self._validates_at(done)
+                save = stopping or done == total or done % config.save_every == 0
+                if self.log.add(done, metrics) >= config.log_every or validate or save:
+                    bar_text = self._flush(done)
+                if validate:
+                    bar_text |= self._validate(state, done)
+                if validate or save:
+                    self._save(self.last, state, config.keep_checkpoints, {})
+                bar.update()
+                if bar_text:
+                    bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
+                if stopping:
+                    logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
+                    return done == total
+        if not len(self.validation.labels):
+            self._save(self.best, state, 1, {"score": -1.0})
+        return True
+
+    def kept(self) -> str:
+        """One sentence on what a user still has."""
+        found = checkpoint.newest(self.last)
+        where = f"The checkpoint of step {found.step} is kept in {found.path}." if found else ""
+        return where or "No checkpoint had been written."
+
+    def _batch(self, step: int) -> dict[str, np.ndarray]:
+        """Batch `step`, split over devices: [D, B/D, ...]."""
+        indices = data.batch_indices(
+            self.config.seed, step, len(self.split.labels), self.config.batch_size
+        ).reshape(len(self.devices), -1)
+        return {"image": self.split.images[indices], "label": self.split.labels[indices]}
+
+    def _epoch(self, step: int) -> float:
+        return step * self.config.batch_size / len(self.split.labels)
+
+    def _validates_at(self, step: int) -> bool:
+        """At the first step of every few epochs, and at the end."""
+        if not len(self.validation.labels):
+            return False
+        every = self.config.validation.every_epochs
+        sizes = len(self.split.labels), self.config.batch_size
+        epoch = data.epoch_of(step, *sizes)
+        begins = step == data.steps_until(epoch, *sizes)
+        return step == self.experiment.num_steps or (begins and epoch % every == 0)
+
+    def _flush(self, step: int) -> dict[str, float]:
+        rate = float(self.experiment.learning_rate(step - 1))
+        means = self.log.flush(
+            self.config.batch_size, epoch=self._epoch(step), learning_rate=rate
+        )
+        return {"loss": means["classifier_loss"], "images/s": means["images_per_second"]}
+
+    def _validate(self, state: TrainState, step: int) -> dict[str, float]:
+        """Natural and robust accuracy; the best sum so far is kept in best/."""
+        variables = classifier_variables(state)
+        results = [
+            self.evaluator(variables, attack, self.validation)
+            for attack in (build.NATURAL, self.attack)
+        ]
+        natural, robust = (result.accuracy for result in results)
+        mask = self.log.latest["mask"]  # Over the steps of the last line of the log.
+        logger.info(
+            "step %d, epoch %.1f: %s natural %.1f%%, %s %.1f%%, mean mask %.3f",
+            *(step, self._epoch(step), self.config.selection, 100 * natural),
+            *(self.attack.name, 100 * robust, mask),
+        )
+        if mask < COLLAPSED:
+            logger.warning(
+                "The mean of M is %.3f: the mask hides the attack, so that training is hardly "
+                "adversarial; a smaller config.method.beta1 keeps it open.",
+                mask,
+            )
+        scores = {"validation_natural": natural, "validation_robust": robust}
+        self.log.write(step, {"epoch": self._epoch(step), **scores, "validation_mask": mask})
+        if natural + robust > self.best_score:
+            self.best_score = natural + robust
+            self._save(self.best, state, 1, {"score": self.best_score, **scores})
+        self.log.restart_clock()
+        return {"natural": natural, "robust": robust}
+
+    def _save(
+        self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
+    ) -> None:
+        meta = {"epoch": self._epoch(int(state.step)), **meta}
+        try:
+            checkpoint.save(folder, state, meta, keep=keep)
+        except ValueError as error:
+            raise NonFiniteLoss(str(error)) from error
+        self.log.restart_clock()
+
+
+@contextlib.contextmanager
+def _stop_on_signal() -> Iterator[Stop]:
+    """Turns SIGTERM and Ctrl-C into a request; outside the main thread there are no signals."""
+    stop, former = Stop(), {}
+
+    def ask(number: int, frame: object) -> None:
+        del frame
+        logger.info("Got %s; saving after this step.", signal.Signals(number).name)
+        stop.asked = True
+
+    with contextlib.suppress(ValueError):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            former[number] = signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,46 @@
+"""CAT on scikit-learn's handwritten digits: 1,797 real 8x8 images, no download.
+
+    python -m cat_jax.main --config=configs/digits.py --workdir=runs/digits
+    python -m cat_jax.main --config=configs/digits.py:standard --workdir=runs/digits_standard
+
+Not an experiment of the paper: a first look, in two minutes on two CPU cores. Radius 0.15.
+"""
+
+from ml_collections import ConfigDict
+
+from cat_jax.configs import default
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "cat_cent": {},
+    "cat_cw": {"attack.loss": "margin"},
+    "at": {"method.name": "at", "mask_net.name": "OnesMask"},
+    "standard": {"method.name": "standard", "mask_net.name": "OnesMask"},
+}
+
+
+def get_config(variant: str = "cat_cent") -> ConfigDict:
+    """The config of one of `VARIANTS`."""
+    config = default.get_config()
+    config.dataset = "digits"
+    config.num_validation = 144
+    config.method.beta = 5.0
+    config.method.beta1 = 0.05
+    config.attack.epsilon = "0.15"
+    config.attack.step_size = "0.03"
+    config.attack.num_steps = 10
+    config.batch_size = 100
+    config.num_epochs = 60
+    for optimizer in (config.optimizer, config.mask_optimizer):
+        optimizer.name = "adam"
+        optimizer.learning_rate = 1e-3
+        optimizer.weight_decay = 0.0
+    default.drop_learning_rates(config, paper=(45,), released=(45,))
+    config.validation.every_epochs = 10
+    config.validation.epsilon = "0.15"
+    config.validation.step_size = "0.03"
+    config.test.epsilon = "0.15"
+    config.test.step_size = "0.015"
+    config.test.cw_epsilon = "0.15"
+    config.test.batch_size = 360
+    config.log_every = 13
+    return default.apply_variant(config, variant, VARIANTS)
