@@ -28,7 +28,6 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-import cat_jax
 from cat_jax import build, checkpoint, data, files, train
 from cat_jax.evaluate import Evaluator, Result
 from cat_jax.report import tables
@@ -202,7 +201,7 @@ def claim(workdir: pathlib.Path) -> None:
 
 def git_sha() -> str | None:
     """Commit of the checkout that this code is in, with + if it was changed since."""
-    folder = pathlib.Path(cat_jax.__file__).parent
+    folder = pathlib.Path(__file__).parent
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12"]
     with contextlib.suppress(OSError):
         found = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -229,32 +228,51 @@ def progress(text: str, total: int) -> Iterator[Any]:
 
 def parse(argv: Sequence[str]) -> list[str]:
     """Parses the command line; what is wrong with it is said in one line."""
-    argv = [argv[0], *(find_config(argument) for argument in argv[1:])]
     try:
-        rest: list[str] = flags.FLAGS(argv)
+        rest: list[str] = flags.FLAGS(find_config(argv))
         if len(rest) > 1:
             raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
         if WORKDIR.value is None:
             raise UsageError("--workdir is missing; name a folder for the run: --workdir=runs/x.")
         return rest
+    except (AttributeError, KeyError) as error:  # An override of a field that there is not.
+        fail(f"The config has no such field: {error.args[0]} All are in configs/default.py.")
     except Exception as error:
-        fail(error)
+        fail(str(error))
 
 
-def find_config(argument: str) -> str:
-    """`--config=cat_jax:digits[:variant]` as the path of the installed config file."""
-    flag, _, value = argument.partition("=")
-    if flag.lstrip("-") != "config" or not value.startswith("cat_jax:"):
-        return argument
-    name, _, variant = value.removeprefix("cat_jax:").partition(":")
-    path = pathlib.Path(cat_jax.__file__).parent / "configs" / f"{name}.py"
-    return f"{flag}={path}" + (f":{variant}" if variant else "")
+def find_config(argv: Sequence[str]) -> list[str]:
+    """The command line with `--config=cat_jax:NAME` as the path of the installed file.
+
+    Raises:
+      UsageError: if there is no such file.
+    """
+    found = list(argv)
+    for i, argument in enumerate(found):
+        flag, equals, value = argument.partition("=")
+        if flag.lstrip("-") != "config" or not flag.startswith("-"):
+            continue
+        at = i if equals else i + 1  # "--config=FILE" or "--config FILE".
+        value = value if equals else "".join(found[at : at + 1])
+        installed = pathlib.Path(__file__).parent / "configs"
+        if value.startswith("cat_jax:"):
+            name, *variant = value.removeprefix("cat_jax:").split(":", 1)
+            value = ":".join([str(installed / f"{name}.py"), *variant])
+        path = pathlib.Path(value.partition(":")[0])
+        if not path.is_file():
+            names = sorted(f.stem for f in installed.glob("[!_]*.py") if f.stem != "default")
+            raise UsageError(
+                f"There is no config file {path}; name one, or an installed one as "
+                f"--config=cat_jax:NAME with NAME one of {', '.join(names)}."
+            )
+        found[at] = f"{flag}={value}" if equals else value
+    return found
 
 
-def fail(error: Exception) -> Any:
+def fail(text: str) -> Any:
     """Says what is wrong in one line, and ends with status 2."""
-    text = " ".join(str(error).split())
-    print(f"error: {text}", file=sys.stderr)
+    text = text.rpartition("UsageError: ")[2]  # The flags library wraps ours in a traceback.
+    print(f"error: {' '.join(text.split())}", file=sys.stderr)
     sys.exit(2)
 
 
@@ -265,7 +283,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         run(CONFIG.value, pathlib.Path(WORKDIR.value), MODE.value)
     except UsageError as error:
-        fail(error)
+        fail(str(error))
 
 
 class _BarHandler(logging.Handler):

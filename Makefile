@@ -1,0 +1,26 @@
+# `make check` is what a change has to pass. VENV is the virtual environment that launch/test.sh and
+# launch/quickstart.sh make; without one, python3 runs the checks.
+VENV ?= .venv
+python := $(or $(wildcard $(VENV)/bin/python),python3)
+
+.PHONY: check lint test test-all quickstart clean
+
+check: lint test
+
+lint:
+	$(python) -m ruff format --check .
+	$(python) -m ruff check .
+	$(python) -m mypy
+
+test:
+	$(python) -m pytest -m "not slow"
+
+test-all:
+	$(python) -m pytest
+
+quickstart:
+	launch/quickstart.sh
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find cat_jax configs tests -name __pycache__ -type d -prune -exec rm -rf {} +

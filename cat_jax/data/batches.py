@@ -1,0 +1,83 @@
+"""Which examples batch t holds: a pure function of (seed, t), so that a resume is exact.
+
+Training reads an endless stream, the permutations of epoch 0, 1, 2, ... one after another, cut
+into full batches across the ends of epochs: there is one batch shape and no example is dropped.
+(The published code ends every epoch with a short batch.) Evaluation reads each example once.
+"""
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from cat_jax.types import UsageError
+
+
+def batch_indices(seed: int, step: int, num_examples: int, batch_size: int) -> np.ndarray:
+    """The examples of the batch that training step `step` reads.
+
+    Args:
+      seed: of the order of examples; 0 or more.
+      step: t, counted from 0.
+      num_examples: N.
+      batch_size: B, the global batch over all devices; it may exceed N.
+
+    Returns:
+      Indices into the training split, int64 [B], each in [0, N).
+    """
+    _check_sizes(num_examples, batch_size)
+    start = int(step) * batch_size
+    epochs, places = np.divmod(np.arange(start, start + batch_size), num_examples)
+    return np.concatenate(
+        [
+            _permutation(seed, epoch, num_examples)[places[epochs == epoch]]
+            for epoch in range(int(epochs[0]), int(epochs[-1]) + 1)
+        ]
+    )
+
+
+def epoch_of(step: int, num_examples: int, batch_size: int) -> int:
+    """The epoch, counted from 0, that the first example of step `step` belongs to."""
+    _check_sizes(num_examples, batch_size)
+    return int(step) * batch_size // num_examples
+
+
+def steps_until(epoch: int, num_examples: int, batch_size: int) -> int:
+    """The first step whose first example belongs to epoch `epoch` or later: ceil(epoch N / B)."""
+    _check_sizes(num_examples, batch_size)
+    return -(-int(epoch) * num_examples // batch_size)
+
+
+def padded_batches(num_examples: int, batch_size: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Every example once and in order, in batches of one shape.
+
+    The last batch is filled up with its last example. A caller counts only the first `valid`
+    results of a batch, so that the number of examples is exactly N.
+
+    Args:
+      num_examples: N.
+      batch_size: B.
+
+    Yields:
+      (indices, valid): int64 [B], and how many of them, from the front, are not padding.
+    """
+    _check_sizes(num_examples, batch_size)
+    for start in range(0, num_examples, batch_size):
+        indices = np.minimum(np.arange(start, start + batch_size), num_examples - 1)
+        yield indices, min(batch_size, num_examples - start)
+
+
+@functools.lru_cache(maxsize=4)
+def _permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
+    """The order of one epoch, int64 [N]; read-only, because it is kept for the next step."""
+    order = np.random.default_rng([seed, epoch]).permutation(num_examples)
+    order.setflags(write=False)
+    return order
+
+
+def _check_sizes(num_examples: int, batch_size: int) -> None:
+    if num_examples < 1 or batch_size < 1:
+        raise UsageError(
+            f"Cannot cut {num_examples} examples into batches of {batch_size}; "
+            "both numbers must be 1 or more."
+        )

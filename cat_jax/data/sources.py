@@ -1,0 +1,190 @@
+"""Data sets by name, whole and in memory: uint8 images, int32 labels, a train and a test split.
+
+No TensorFlow is imported, nothing is downloaded, and no cache is written. `digits` comes with
+scikit-learn, `synthetic` from a seed; the others from folders prepared once (see `prepare.py`).
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from cat_jax.data import records
+from cat_jax.types import UsageError
+
+DATA_DIR = "~/tensorflow_datasets"
+
+
+class Split(NamedTuple):
+    """Examples in a fixed order.
+
+    Attributes:
+      images: uint8 [N, H, W, C].
+      labels: int32 [N], from 0 to K - 1.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def first(self, num_examples: int) -> "Split":
+        """The first so many examples."""
+        return Split(self.images[:num_examples], self.labels[:num_examples])
+
+
+class Spec(NamedTuple):
+    """What networks and schedules need to know of a data set.
+
+    Attributes:
+      image_shape: (H, W, C).
+      num_classes: K.
+      num_train: examples of the training split, validation included.
+    """
+
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    num_train: int
+
+
+class Dataset(NamedTuple):
+    """A data set as an experiment sees it.
+
+    Attributes:
+      name: as given to `load`.
+      num_classes: K.
+      train: the published training split; `split_validation` holds some of it out.
+      test: the published test split.
+      fingerprint: SHA-256 of all pixels and labels in order, as hexadecimal digits.
+    """
+
+    name: str
+    num_classes: int
+    train: Split
+    test: Split
+    fingerprint: str
+
+    @property
+    def spec(self) -> Spec:
+        """Its shapes."""
+        height, width, channels = self.train.images.shape[1:]
+        return Spec((height, width, channels), self.num_classes, len(self.train.labels))
+
+
+def load(name: str, data_dir: str = DATA_DIR) -> Dataset:
+    """The named data set.
+
+    Args:
+      name: a key of `LOADERS`.
+      data_dir: where prepared data sets are, in tensorflow_datasets' layout; ~ is expanded.
+
+    Raises:
+      UsageError: if the name is unknown, or the data are not there or not what they should be.
+    """
+    if name not in LOADERS:
+        raise UsageError(f"dataset {name!r} is unknown; available: {', '.join(sorted(LOADERS))}")
+    num_classes, train, test = LOADERS[name](data_dir)
+    for split, examples in (("train", train), ("test", test)):
+        _check(f"{name}'s {split} split", examples, num_classes)
+    return Dataset(name, num_classes, train, test, fingerprint(train, test))
+
+
+def fingerprint(*splits: Split) -> str:
+    """SHA-256 of the splits' shapes, types, pixels and labels in order, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    for array in (array for split in splits for array in split):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def split_validation(train: Split, num_validation: int, seed: int) -> tuple[Split, Split]:
+    """The (train, validation) splits: `num_validation` examples held out at random.
+
+    Args:
+      train: N examples.
+      num_validation: how many to hold out; 0 leaves the training split as it is.
+      seed: of the choice; the same seed holds out the same examples.
+
+    Raises:
+      UsageError: if nothing would be left to train on.
+    """
+    num_examples = len(train.labels)
+    if not 0 <= num_validation < num_examples:
+        raise UsageError(
+            f"Cannot hold {num_validation} of {num_examples} training examples out for "
+            f"validation; num_validation must be 0 to {num_examples - 1}."
+        )
+    held_out = np.zeros(num_examples, bool)
+    held_out[np.random.default_rng(seed).permutation(num_examples)[:num_validation]] = True
+    return _take(train, ~held_out), _take(train, held_out)
+
+
+def _digits(data_dir: str) -> tuple[int, Split, Split]:
+    """1,797 handwritten digits of 8x8; 36 of each class, always the same, are the test split."""
+    del data_dir
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None]
+    every = Split(images, bunch.target.astype(np.int32))
+    rng = np.random.default_rng(0)
+    in_test = np.zeros(len(images), bool)
+    for label in range(10):
+        in_test[rng.permutation(np.flatnonzero(every.labels == label))[:36]] = True
+    return 10, _take(every, ~in_test), _take(every, in_test)
+
+
+def _synthetic(data_dir: str) -> tuple[int, Split, Split]:
+    """A pattern for each of 10 classes under weak noise: 256 and 64 images of 8x8x3, for tests."""
+    del data_dir
+    rng = np.random.default_rng(0)
+    patterns = rng.integers(0, 256, (10, 8, 8, 3))
+
+    def draw(num_examples: int) -> Split:
+        labels = rng.permutation(np.arange(num_examples) % 10).astype(np.int32)
+        noise = rng.integers(-25, 26, (num_examples, 8, 8, 3))
+        return Split(np.clip(patterns[labels] + noise, 0, 255).astype(np.uint8), labels)
+
+    return 10, draw(256), draw(64)
+
+
+def _prepared(name: str, data_dir: str) -> tuple[int, Split, Split]:
+    """A data set from a folder that `prepare` or tensorflow_datasets has written."""
+    folder = records.require_folder(name, data_dir)
+    train, test = (Split(*records.read_split(folder, name, split)) for split in ("train", "test"))
+    return records.FORMS[name].classes["label"], train, test
+
+
+def _take(split: Split, chosen: np.ndarray) -> Split:
+    """The examples where `chosen`, bool [N], is true, in their order."""
+    return Split(split.images[chosen], split.labels[chosen])
+
+
+def _check(what: str, split: Split, num_classes: int) -> None:
+    """Raises UsageError unless the arrays have the types, shapes and range that `Split` states."""
+    images, labels = split
+    if images.dtype != np.uint8 or images.ndim != 4 or labels.dtype != np.int32:
+        raise UsageError(
+            f"{what} has {images.dtype} images of shape {list(images.shape)} and {labels.dtype} "
+            "labels; expected uint8 [N, H, W, C] and int32."
+        )
+    if labels.shape != (len(images),) or not len(images):
+        raise UsageError(
+            f"{what} has {len(images)} images and labels of shape {list(labels.shape)}; "
+            "expected one label for each image, and at least one."
+        )
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise UsageError(
+            f"{what} has labels from {labels.min()} to {labels.max()}; "
+            f"expected 0 to {num_classes - 1}."
+        )
+
+
+LOADERS: dict[str, Callable[[str], tuple[int, Split, Split]]] = {
+    "digits": _digits,
+    "mnist": functools.partial(_prepared, "mnist"),
+    "cifar10": functools.partial(_prepared, "cifar10"),
+    "cifar100": functools.partial(_prepared, "cifar100"),
+    "synthetic": _synthetic,
+}

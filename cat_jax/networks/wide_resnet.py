@@ -1,0 +1,87 @@
+"""Wide ResNet (Zagoruyko & Komodakis 2016) for 32x32 images, without dropout."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.nn.initializers import variance_scaling
+
+from cat_jax.networks.conv import Conv
+from cat_jax.networks.initializers import kernel_init
+from cat_jax.networks.norm import BatchNorm
+from cat_jax.networks.normalize import normalize
+from cat_jax.types import Array, UsageError
+
+# Kaiming normal, not truncated: a standard deviation of sqrt(2 / (size * size * features)).
+WideConv = functools.partial(Conv, kernel_init=variance_scaling(2.0, "fan_out", "normal"))
+
+
+class WideBlock(nn.Module):
+    """norm-relu-conv twice; where the width changes, a 1x1 convolution of the activated input."""
+
+    features: int
+    stride: int
+    axis_name: str | None
+
+    @nn.compact
+    def __call__(self, x: Array, *, train: bool) -> Array:
+        """[B, H, W, C] -> [B, H / stride, W / stride, features]."""
+        norm = functools.partial(BatchNorm, axis_name=self.axis_name)
+        shortcut, x = x, jax.nn.relu(norm(name="bn1")(x, train=train))
+        if x.shape[-1] != self.features:
+            shortcut = WideConv(self.features, 1, self.stride, name="convShortcut")(x)
+        x = WideConv(self.features, stride=self.stride, name="conv1")(x)
+        x = WideConv(self.features, name="conv2")(jax.nn.relu(norm(name="bn2")(x, train=train)))
+        return x + shortcut
+
+
+class WideStage(nn.Module):
+    """Blocks of one width; the first one strides. Named as published, for published weights."""
+
+    blocks: int
+    features: int
+    stride: int
+    axis_name: str | None
+
+    @nn.compact
+    def __call__(self, x: Array, *, train: bool) -> Array:
+        """[B, H, W, C] -> [B, H / stride, W / stride, features]."""
+        for i in range(self.blocks):
+            stride = self.stride if i == 0 else 1
+            x = WideBlock(self.features, stride, self.axis_name, name=f"layer_{i}")(x, train=train)
+        return x
+
+
+class WideResNet(nn.Module):
+    """The paper's large classifier; 46,160,474 parameters at WRN-34-10 and 10 classes.
+
+    Attributes:
+      num_classes: K.
+      depth: 6n + 4, with n blocks in each of the three stages.
+      widen_factor: stages have 16, 32 and 64 times as many features.
+      mean, std: per channel; normalisation is part of the network. Empty: none.
+      axis_name: pmapped axis that batch statistics are computed over in training.
+    """
+
+    num_classes: int = 10
+    depth: int = 34
+    widen_factor: int = 10
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, images: Array, *, train: bool = False) -> Array:
+        """Images [B, 32, 32, 3] in [0, 1] -> logits [B, K]."""
+        blocks, rest = divmod(self.depth - 4, 6)
+        if rest or blocks < 1:
+            raise UsageError(f"depth={self.depth}; expected 6n + 4 with n >= 1, such as 28 or 34.")
+        x = WideConv(16, name="conv1")(normalize(images, self.mean, self.std))
+        for i, (width, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
+            features = width * self.widen_factor
+            stage = WideStage(blocks, features, stride, self.axis_name, name=f"block{i}")
+            x = stage(x, train=train)
+        x = jax.nn.relu(BatchNorm(self.axis_name, name="bn1")(x, train=train))
+        fc = nn.Dense(self.num_classes, kernel_init=kernel_init, name="fc")
+        return fc(jnp.mean(x, (1, 2)))

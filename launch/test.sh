@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The tests that are not slow. Makes .venv at the first run.
+#
+#   launch/test.sh [arguments of pytest]
+#
+# PYTHON, VENV and CAT_JAX_DATA: see launch/_setup.sh.
+set -euo pipefail
+# shellcheck source=launch/_setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"
+set_up dev
+
+exec "$python" -m pytest -m "not slow" "$@"

@@ -1,0 +1,74 @@
+"""Small runs on synthetic images, for the tests of the loop and of the command line."""
+
+import json
+import subprocess
+import sys
+
+import jax
+
+from cat_jax import build, data, files
+from cat_jax.configs import digits
+
+OVERRIDES = {
+    "dataset": "synthetic",
+    "num_validation": 32,
+    "batch_size": 16,
+    "num_steps": 12,
+    "save_every": 5,
+    "log_every": 4,
+    "attack.num_steps": 2,
+    "validation.num_steps": 2,
+    "validation.every_epochs": 100,
+    "evaluation": "quick",
+}
+
+
+def config(**overrides):
+    """The digits config on synthetic data, a few steps long."""
+    made = digits.get_config()
+    made.update_from_flattened_dict(OVERRIDES | overrides)
+    return made
+
+
+def experiment(made, num_devices=1):
+    """(experiment, data set, devices) of an unresolved config."""
+    devices = jax.local_devices()[:num_devices]
+    dataset = data.load(made.dataset, made.data_dir)
+    return build.experiment(build.resolve(made), dataset.spec, devices), dataset, devices
+
+
+def metrics(workdir):
+    """Lines of metrics.jsonl without the speed, which no two runs share."""
+    lines = files.read_json_lines(workdir / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k != "images_per_second"} for line in lines]
+
+
+def command_line(*arguments, prelude="", cache=None):
+    """`python -m cat_jax.main` with `arguments`, after the Python statements of `prelude`."""
+    code = f"{prelude}\nimport runpy\nrunpy.run_module('cat_jax.main', run_name='__main__')"
+    flags = ["--config=cat_jax:digits"]
+    flags += [f"--config.{field}={value}" for field, value in OVERRIDES.items()]
+    command = [sys.executable, "-W", "ignore", "-c", code, *flags, *arguments]
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(cache)} if cache else {}
+    return subprocess.Popen(
+        command,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment_with(environment),
+    )
+
+
+def environment_with(more):
+    """This process's environment on one device, and `more`."""
+    import os
+
+    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PYTHONWARNINGS")}
+    small = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    return kept | small | more
+
+
+def manifest(workdir, which="last"):
+    """Manifest of the newest checkpoint: names, shapes and hashes of all that was saved."""
+    newest = max((workdir / "checkpoints" / which).glob("[0-9]*"))
+    return json.loads((newest / "manifest.json").read_text())

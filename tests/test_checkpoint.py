@@ -1,0 +1,114 @@
+"""Checkpoints: what is saved comes back, and nothing damaged is ever used."""
+
+import logging
+import resource
+import signal
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+import runs
+
+from cat_jax import checkpoint
+from cat_jax.types import UsageError
+
+
+@pytest.fixture(scope="module")
+def made():
+    return runs.experiment(runs.config())[0]
+
+
+@pytest.fixture(scope="module")
+def state(made):
+    return made.init()
+
+
+@pytest.fixture
+def folder(tmp_path, state):
+    """Checkpoints of steps 5 and 10."""
+    for step in (5, 10):
+        checkpoint.save(tmp_path, at(state, step), {"epoch": step / 2}, keep=2)
+    return tmp_path
+
+
+def at(state, step):
+    return state.replace(step=jnp.int32(step))
+
+
+def test_what_is_saved_comes_back_with_what_is_to_be_remembered(folder, state):
+    found = checkpoint.newest(folder)
+    assert (found.step, found.meta) == (10, {"epoch": 5.0})
+    chex.assert_trees_all_equal(
+        checkpoint.restore(found, jax.eval_shape(lambda: state)), at(state, 10)
+    )
+
+
+def test_only_the_newest_are_kept(folder, state):
+    checkpoint.save(folder, at(state, 15), {}, keep=2)
+    assert sorted(path.name for path in folder.iterdir()) == ["00000010", "00000015"]
+
+
+def test_an_empty_folder_holds_none(tmp_path):
+    assert checkpoint.newest(tmp_path) is None
+    assert checkpoint.newest(tmp_path / "absent") is None
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [truncate, flip, lambda path: path.unlink()])
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(folder, harm, caplog):
+    sizes = {path.stat().st_size: path for path in (folder / "00000010").rglob("*") if path.is_file()}
+    harm(sizes[max(sizes)])
+    with caplog.at_level(logging.WARNING, "cat_jax"):
+        assert checkpoint.newest(folder).step == 5
+    assert "00000010 is damaged" in caplog.text and "step 5" in caplog.text
+    assert (folder / "damaged-00000010").exists(), "nothing is deleted"
+
+
+def test_an_unfinished_checkpoint_is_not_used(folder):
+    (folder / "00000010" / "manifest.json").unlink()
+    assert checkpoint.newest(folder).step == 5
+
+
+def test_where_all_are_damaged_nothing_starts_anew_silently(folder):
+    for step in (5, 10):
+        (folder / f"{step:08d}" / "manifest.json").write_text("{")
+    with pytest.raises(UsageError, match="None of the checkpoints in .* is sound"):
+        checkpoint.newest(folder)
+
+
+def test_a_checkpoint_of_another_network_is_refused_by_the_first_difference(folder):
+    other = runs.experiment(runs.config(**{"mask_net.sees": "pair"}))[0]
+    with pytest.raises(UsageError, match=r"mask_net/.*conv1/kernel is float32\[3, 3, 3, 64\] there"):
+        checkpoint.restore(checkpoint.newest(folder), jax.eval_shape(other.init))
+
+
+def test_weights_that_are_not_finite_are_not_saved(folder, state):
+    broken = jax.tree.map(lambda leaf: leaf * jnp.nan, state.classifier)
+    with pytest.raises(ValueError, match="is not finite after step 15"):
+        checkpoint.save(folder, at(state.replace(classifier=broken), 15), {}, keep=2)
+    assert checkpoint.newest(folder).step == 10
+
+
+def test_a_full_disk_costs_nothing_that_was_there(folder, state):
+    """A limit on the size of files makes writes fail as a full disk does, with an OSError."""
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(OSError, match="00000015"):
+            checkpoint.save(folder, at(state, 15), {}, keep=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert checkpoint.newest(folder).step == 10
+    checkpoint.save(folder, at(state, 15), {}, keep=2)
+    assert sorted(path.name for path in folder.iterdir()) == ["00000010", "00000015"]

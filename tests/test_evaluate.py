@@ -1,0 +1,154 @@
+"""Evaluation: exact N, flags that belong to the example, and flags that survive."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from cat_jax import attacks, evaluate
+from cat_jax.data import Split
+from cat_jax.evaluate import Evaluator, NamedAttack, wilson
+
+PGD = functools.partial(attacks.pgd, epsilon=0.1, step_size=0.05, num_steps=2)
+NAMED = NamedAttack("pgd2", PGD, 0.1)
+NATURAL = NamedAttack("natural", None)
+
+
+class Linear(nn.Module):
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        return nn.Dense(10)(images.reshape(len(images), -1))
+
+
+@pytest.fixture(scope="module")
+def variables():
+    return Linear().init(jax.random.key(0), jnp.zeros((1, 4, 4, 1)))
+
+
+@pytest.fixture(scope="module")
+def split(variables):
+    """70 examples, most of which the network gets right without an attack."""
+    r = np.random.default_rng(0)
+    images = r.integers(0, 256, (70, 4, 4, 1)).astype(np.uint8)
+    labels = np.array(jnp.argmax(Linear().apply(variables, images / 255.0), -1), np.int32)
+    labels[::10] = (labels[::10] + 1) % 10
+    return Split(images, labels)
+
+
+def evaluator(batch_size=32, num_devices=1):
+    return Evaluator(Linear(), 0, batch_size, jax.local_devices()[:num_devices])
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 69, 70, 71, 500])
+def test_every_example_counts_once_whatever_the_batch_size(variables, split, batch_size):
+    result = evaluator(batch_size)(variables, NATURAL, split)
+    assert len(result.flags) == 70
+    assert result.accuracy == 63 / 70
+
+
+def test_flags_depend_neither_on_batches_nor_on_devices(variables, split):
+    want = evaluator(70)(variables, NAMED, split).flags
+    assert 0 < want.sum() < 63, "the attack must break some and not all"
+    for batch_size, num_devices in [(16, 1), (33, 4), (500, 4)]:
+        found = evaluator(batch_size, num_devices)(variables, NAMED, split).flags
+        np.testing.assert_array_equal(found, want)
+
+
+def test_a_second_checkpoint_does_not_compile_again(variables, split):
+    run = evaluator()
+    run(variables, NAMED, split)
+    run(jax.tree.map(lambda leaf: 2 * leaf, variables), NAMED, split)
+    assert run._compiled["pgd2"]._cache_size() == 1
+
+
+def test_a_stopped_evaluation_goes_on_where_it_was(variables, split, tmp_path):
+    file, want = tmp_path / "flags.npz", evaluator()(variables, NAMED, split).flags
+    seen = []
+
+    def stop(count):
+        seen.append(count)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluator()(variables, NAMED, split, file=file, identity="a", on_batch=stop)
+    assert seen == [32, 64]
+    attacked = []
+
+    def counting(logits_fn, images, labels, keys, **kwargs):
+        jax.debug.callback(lambda: attacked.append(len(images)))
+        return PGD(logits_fn, images, labels, keys)
+
+    again = NamedAttack("pgd2", counting, 0.1)
+    result = evaluator()(variables, again, split, file=file, identity="a")
+    jax.effects_barrier()
+    np.testing.assert_array_equal(result.flags, want)
+    assert attacked == [32], "two of three batches were known"
+    evaluator()(variables, again, split, file=file, identity="another checkpoint")
+    jax.effects_barrier()
+    assert len(attacked) == 4, "flags of other weights are not used"
+
+
+def test_damaged_flags_are_computed_again(variables, split, tmp_path):
+    file = tmp_path / "flags.npz"
+    want = evaluator()(variables, NAMED, split, file=file, identity="a").flags
+    file.write_bytes(file.read_bytes()[:100])
+    result = evaluator()(variables, NAMED, split, file=file, identity="a")
+    np.testing.assert_array_equal(result.flags, want)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        lambda f, x, y, k: x + 0.2,
+        lambda f, x, y, k: x - jnp.minimum(0.05, x + 0.01),
+        lambda f, x, y, k: x * jnp.nan,
+    ],
+)
+def test_an_attack_that_breaks_its_rules_is_not_counted(variables, split, attack):
+    with pytest.raises(RuntimeError, match="left its ball or the pixel range"):
+        evaluator()(variables, NamedAttack("cheat", attack, 0.1), split)
+
+
+def test_an_unclipped_attack_may_leave_the_pixel_range(variables, split):
+    named = NamedAttack("free", lambda f, x, y, k: x + 0.1, 0.1, clipped=False)
+    assert len(evaluator()(variables, named, split).flags) == 70
+
+
+@pytest.mark.parametrize(
+    "successes, trials, want",
+    # Newcombe (1998), table I: intervals by the Wilson score method without correction.
+    [
+        (81, 263, (0.2553, 0.3662)),
+        (15, 148, (0.0624, 0.1605)),
+        (0, 20, (0.0, 0.1611)),
+        (1, 29, (0.0061, 0.1718)),
+    ],
+)
+def test_wilson_intervals_are_the_published_ones(successes, trials, want):
+    np.testing.assert_allclose(wilson(successes, trials), want, atol=5e-5)
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_noise_differs_between_attacks_and_seeds(variables, split):
+    def start(logits_fn, images, labels, keys):
+        return attacks.pgd(
+            logits_fn, images, labels, keys, epsilon=0.1, step_size=0.1, num_steps=0
+        )
+
+    def found(name, seed):
+        key = jax.random.fold_in(jax.random.key(seed), len(name))
+        return evaluate.attack_batch(
+            Linear(),
+            NamedAttack(name, start, 0.1),
+            variables,
+            key,
+            split.images,
+            split.labels,
+            np.arange(70),
+        )[1]
+
+    assert found("a", 0) == found("a", 0) != found("a", 1) != found("bb", 0)

@@ -1,0 +1,55 @@
+"""Files are whole or as they were."""
+
+import jax.numpy as jnp
+import pytest
+
+from cat_jax import files, logs
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+    file = tmp_path / "a" / "results.jsonl"
+    files.write_json_lines(file, [{"a": 1}])
+    with pytest.raises(RuntimeError), files.replacing(file) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert files.read_json_lines(file) == [{"a": 1}]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_half_written_last_line_is_dropped(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert files.read_json_lines(file) == [{"step": 1}, {"step": 2}]
+    assert files.read_json_lines(tmp_path / "absent") == []
+
+
+def test_a_log_that_resumes_drops_the_lines_beyond_its_step(tmp_path):
+    for start, stop in [(0, 3), (2, 4)]:
+        log = logs.MetricsLog(tmp_path, start)
+        for step in range(start + 1, stop + 1):
+            log.add(step, {"loss": jnp.float32(step)})
+            log.flush(1)
+        log.close()
+    lines = files.read_json_lines(tmp_path / "metrics.jsonl")
+    assert [(line["step"], line["loss"]) for line in lines] == [(s, s) for s in (1, 2, 3, 4)]
+
+
+def test_a_line_holds_the_mean_since_the_last_one(tmp_path):
+    log = logs.MetricsLog(tmp_path, 0)
+    for step in (1, 2, 3):
+        log.add(step, {"loss": jnp.float32(step)})
+    assert log.flush(10, epoch=0.5)["loss"] == 2.0
+    assert log.flush(10) == {}, "nothing is written twice"
+    (line,) = files.read_json_lines(tmp_path / "metrics.jsonl")
+    log.close()
+    assert (line["step"], line["epoch"]) == (3, 0.5) and line["images_per_second"] > 0
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf"])
+def test_the_first_step_that_is_not_finite_is_named(tmp_path, bad):
+    log = logs.MetricsLog(tmp_path, 0)
+    for step in (1, 2, 3):
+        log.add(step, {"loss": jnp.float32(bad if step > 1 else 0)})
+    with pytest.raises(logs.NonFiniteLoss, match=f"loss is {bad} at step 2"):
+        log.flush(1)
+    log.close()

@@ -1,0 +1,110 @@
+"""The command line: one command trains and evaluates; what is wrong is said in one line."""
+
+import json
+
+import pytest
+import runs
+
+from cat_jax import files, main
+from cat_jax.types import UsageError
+
+BAD = {
+    "unknown variant": (["--config=cat_jax:digits:cat_cwe"], "available: cat_cent"),
+    "misspelt field": (["--config.method.beat=1"], 'Did you mean "beta"'),
+    "epsilon on the wrong scale": (["--config.attack.epsilon=8"], "write 8/255"),
+    "wrong type": (["--config.method.beta=high"], "could not convert string to float: 'high'"),
+    "no such config file": (["--config=configs/nope.py"], "--config=cat_jax:NAME"),
+    "no such flag": (["--confg=x"], "Unknown command line flag 'confg'"),
+    "no data": (
+        ["--config.dataset=mnist", "--config.data_dir=/nowhere"],
+        "python -m cat_jax.data --dataset=mnist",
+    ),
+    "unwritable workdir": (["--workdir=/dev/null/x"], "Cannot write in workdir /dev/null/x"),
+}
+
+
+def test_bad_input_is_answered_in_one_line_that_names_the_remedy(tmp_path):
+    workdir = f"--workdir={tmp_path / 'run'}"
+    started = {name: runs.command_line(workdir, *args) for name, (args, _) in BAD.items()}
+    for name, process in started.items():
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 2, (name, errors)
+        assert output == "" and errors.count("\n") == 1, (name, errors)
+        assert errors.startswith("error: ") and BAD[name][1] in errors, (name, errors)
+    assert not (tmp_path / "run").exists(), "a start that fails leaves no workdir"
+
+
+def test_help_explains(capsys):
+    process = runs.command_line("--help")
+    output, _ = process.communicate(timeout=60)
+    assert "trains, or goes on if the workdir holds a checkpoint" in output
+    assert "--workdir" in output and "--mode" in output
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A workdir whose run is done and evaluated."""
+    workdir = tmp_path_factory.mktemp("main") / "run"
+    main.run(runs.config(), workdir, "train")
+    return workdir
+
+
+def test_one_command_trains_evaluates_and_prints(finished, capsys):
+    names = {path.name for path in finished.iterdir()}
+    assert names == {
+        *("config.json", "metrics.jsonl", "tensorboard", "checkpoints"),
+        *("evaluation", "results.jsonl"),
+    }
+    records = files.read_json_lines(finished / "results.jsonl")
+    assert [(r["checkpoint"], r["attack"]) for r in records] == [
+        (checkpoint, attack)
+        for checkpoint in ("best", "last")
+        for attack in ("natural", "pgd20")
+    ]
+    fields = {"dataset", "classifier", "method", "variant", "seed", "checkpoint", "step", "attack"}
+    fields |= {"accuracy", "num_examples", "interval", "conventions", "config_sha", "git_sha"}
+    for record in records:
+        assert fields | {"versions", "seconds"} <= record.keys()
+        assert record["num_examples"] == 64 and record["step"] == 12
+        low, high = record["interval"]
+        assert low <= record["accuracy"] <= high
+
+
+def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, capsys):
+    before = {p: p.read_bytes() for p in finished.rglob("*.npz")}
+    accuracies = [r["accuracy"] for r in files.read_json_lines(finished / "results.jsonl")]
+    main.run(runs.config(), finished, "train")
+    assert "run, best" in capsys.readouterr().out
+    assert {p: p.read_bytes() for p in finished.rglob("*.npz")} == before
+    records = files.read_json_lines(finished / "results.jsonl")
+    assert [r["accuracy"] for r in records] == accuracies, "lines are replaced, not doubled"
+
+
+def test_evaluation_needs_no_config(finished, capsys):
+    main.run(None, finished, "evaluate")
+    assert "natural" in capsys.readouterr().out
+
+
+def test_a_workdir_of_another_config_is_refused_with_the_difference(finished):
+    kept = (finished / "config.json").read_text()
+    with pytest.raises(UsageError, match=r"method.beta1: 0.05 there, 0.1 now"):
+        main.run(runs.config(**{"method.beta1": 0.1}), finished, "train")
+    assert (finished / "config.json").read_text() == kept
+
+
+def test_what_does_not_touch_the_steps_may_change(finished):
+    main.run(runs.config(num_steps=14, evaluation="none", log_every=1), finished, "train")
+    assert runs.manifest(finished)["step"] == 14
+
+
+def test_evaluation_of_an_empty_workdir_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="holds no config.json"):
+        main.run(None, tmp_path / "none", "evaluate")
+    with pytest.raises(UsageError, match="holds no checkpoint best/"):
+        main.run(runs.config(), tmp_path / "none", "evaluate")
+
+
+def test_a_damaged_config_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"seed": 0})[:-3])
+    with pytest.raises(UsageError, match="config.json is damaged"):
+        main.run(runs.config(), tmp_path, "train")

@@ -1,0 +1,112 @@
+"""Networks: sizes, initialisation, modes, dtypes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from cat_jax import networks
+
+MNIST, CIFAR = (1, 28, 28, 1), (1, 32, 32, 3)
+PARAMETERS = [  # As counted in the published code.
+    (networks.SmallCNN(), MNIST, 379_702),
+    (networks.SmallMask(), MNIST, 223_233),
+    (networks.PreActResNet18(), CIFAR, 11_172_170),
+    (networks.PreActResNet18(num_classes=100), CIFAR, 11_218_340),
+    (networks.WideResNet(), CIFAR, 46_160_474),
+    (networks.ResNet18(), CIFAR, 11_173_962),
+    (networks.ResNetMask(), CIFAR, 11_182_659),
+    (networks.OnesMask(), CIFAR, 0),
+]
+
+
+def inputs_of(module, shape):
+    images = jnp.zeros(shape)
+    return (images, images) if type(module).__name__.endswith("Mask") else (images,)
+
+
+def size(tree):
+    return sum(x.size for x in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize("module, shape, count", PARAMETERS)
+def test_number_of_parameters(module, shape, count):
+    made = jax.eval_shape(module.init, jax.random.key(0), *inputs_of(module, shape))
+    assert size(made.get("params", {})) == count
+
+
+INITIALISED = [
+    (networks.SmallCNN(), MNIST),
+    (networks.SmallMask(), MNIST),
+    (networks.PreActResNet18(), CIFAR),
+    (networks.ResNetMask(), CIFAR),
+    (networks.WideResNet(depth=10, widen_factor=4), CIFAR),
+]
+
+
+@pytest.mark.parametrize("module, shape", INITIALISED)
+def test_initialisation_is_the_published_one(module, shape):
+    """Kernels U(-b, b), b = 1 / sqrt(fan_in), but WRN's N(0, 2 / fan_out); biases U(-b, b) or 0."""
+    made = jax.jit(module.init)(jax.random.key(0), *inputs_of(module, shape))
+    params = flatten_dict(made["params"])
+    for path, value in params.items():
+        if path[-1] == "kernel":
+            check_kernel(path, np.asarray(value), isinstance(module, networks.WideResNet))
+        elif path[-1] == "scale" or (*path[:-1], "scale") in params:
+            np.testing.assert_array_equal(value, 1.0 if path[-1] == "scale" else 0.0)
+        elif isinstance(module, networks.WideResNet):
+            np.testing.assert_array_equal(value, 0.0)
+        else:
+            fan_in = np.prod(params[(*path[:-1], "kernel")].shape[:-1])
+            assert 0 < np.abs(value).max() <= fan_in**-0.5, path
+            if value.size >= 64:
+                assert np.abs(value).max() >= 0.8 * fan_in**-0.5, path
+
+
+def check_kernel(path, kernel, wide):
+    """The standard deviation within five of its own standard errors."""
+    if wide and kernel.ndim == 4:
+        std, kurtosis = np.sqrt(2 / (kernel[:, :, 0].size)), 3.0
+    else:
+        bound = np.prod(kernel.shape[:-1]) ** -0.5
+        std, kurtosis = bound / np.sqrt(3), 1.8
+        assert 0.9 * bound <= np.abs(kernel).max() <= bound, path
+    error = np.sqrt((kurtosis - 1) / (4 * kernel.size))
+    assert abs(kernel.std() / std - 1) <= 5 * error, path
+    assert abs(kernel.mean()) <= 5 * std / np.sqrt(kernel.size), path
+
+
+def test_wide_resnet_refuses_a_depth_that_has_no_blocks_to_share():
+    with pytest.raises(ValueError, match=r"depth=30; expected 6n \+ 4"):
+        networks.WideResNet(depth=30).init(jax.random.key(0), jnp.zeros(CIFAR))
+
+
+@pytest.mark.parametrize("sees, channels", [("sum", 3), ("pair", 6)])
+def test_what_the_mask_network_sees(sees, channels):
+    images = jnp.zeros((1, 32, 32, 3))
+    module = networks.ResNetMask(sees=sees)
+    made = jax.eval_shape(module.init, jax.random.key(0), images, images)
+    assert made["params"]["conv1"]["kernel"].shape == (3, 3, channels, 64)
+    assert made["params"]["conv2"]["kernel"].shape[-1] == 3
+
+
+def test_wide_resnet_normalises_and_tells_training_from_evaluation():
+    images = jax.random.uniform(jax.random.key(0), (4, 8, 8, 3))
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    plain, normal = (
+        networks.WideResNet(depth=10, widen_factor=1, **kwargs)
+        for kwargs in ({}, {"mean": mean, "std": std})
+    )
+    variables = jax.jit(plain.init)(jax.random.key(1), images)
+
+    def wide(values):
+        return jnp.asarray(values).reshape(1, 1, 1, 3)
+
+    by_hand = plain.apply(variables, (images - wide(mean)) / wide(std))
+    np.testing.assert_allclose(normal.apply(variables, images), by_hand, rtol=1e-5, atol=1e-5)
+    _, new = normal.apply(variables, images, train=True, mutable=["batch_stats"])
+    moved = jax.tree.map(
+        lambda a, b: bool((a != b).all()), new, {"batch_stats": variables["batch_stats"]}
+    )
+    assert all(jax.tree.leaves(moved))

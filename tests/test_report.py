@@ -1,0 +1,104 @@
+"""What was published, found for the run that stands for it, and printed beside it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cat_jax import build
+from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
+from cat_jax.report import paper, tables
+
+
+def published(config, **overrides):
+    config.update_from_flattened_dict(overrides)
+    return paper.published(build.as_dict(build.resolve(config)))
+
+
+@pytest.mark.parametrize(
+    "config, overrides, attack, want",
+    [
+        (mnist.get_config("cat_cw"), {}, "pgd20_unclipped", (97.1, None)),
+        (mnist.get_config("cat_cent"), {"attack.epsilon": "0.3"}, "natural", (99.3, None)),
+        (mnist.get_config("at"), {"attack.epsilon": "0.3"}, "pgd100_unclipped", (92.3, None)),
+        (preact_cifar10.get_config("cat_cw"), {}, "cw_inf", (51.3, 0.3)),
+        (preact_cifar10.get_config("cat_cent"), {"method.beta1": 0.1}, "pgd100", (53.4, 0.06)),
+        (preact_cifar10.get_config("cat_cent"), {"method.beta": 2.0}, "pgd20", (51.7, None)),
+        (preact_cifar10.get_config("at"), {}, "fgsm", (57.3, None)),
+        (wrn_cifar10.get_config("cat_cw"), {}, "pgd20", (59.7, 0.1)),
+        (preact_cifar100.get_config("cat_cent"), {}, "cw_inf", (25.55, None)),
+    ],
+)
+def test_a_run_finds_its_published_numbers(config, overrides, attack, want):
+    assert published(config, **overrides)[attack] == want
+
+
+def test_clipped_mnist_numbers_are_never_put_beside_unclipped_ones():
+    assert "pgd20" not in published(mnist.get_config("cat_cw"))
+
+
+@pytest.mark.parametrize(
+    "config, overrides",
+    [
+        (digits.get_config(), {}),
+        (mnist.get_config("at"), {}),  # AT(0.4): "training loss fails to decrease", no numbers.
+        (preact_cifar10.get_config("cat_cw"), {"attack.epsilon": "10/255"}),
+        (preact_cifar10.get_config("cat_cw"), {"method.beta1": 0.07}),
+    ],
+)
+def test_what_was_not_published_has_no_reference(config, overrides):
+    assert published(config, **overrides) == {}
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    config = build.as_dict(build.resolve(mnist.get_config("cat_cw")))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    common = dict(dataset="mnist", variant="cat_cw", seed=0, conventions="released")
+    common |= dict(selection="validation", num_examples=1000, interval=[0.93, 0.96])
+    lines = [
+        common | dict(checkpoint=checkpoint, attack=attack, accuracy=0.95)
+        for checkpoint in ("best", "last")
+        for attack in ("natural", "pgd20_unclipped")
+    ]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return tmp_path
+
+
+def test_the_table_has_ours_beside_the_published_numbers(workdir):
+    text = tables.runs_table([workdir])
+    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (head, *rows)]
+    assert cells == [
+        ["", "natural", "pgd20_unclipped"],
+        [f"{workdir.name}, best", "95.0 (±1.5)", "95.0 (±1.5)"],
+        [f"{workdir.name}, last", "95.0 (±1.5)", "95.0 (±1.5)"],
+        ["published", "99.1", "97.1"],
+    ]
+    assert "conventions released" in text and "1000 test images" in text
+
+
+def report(*arguments):
+    code = (
+        "import runpy, sys; sys.argv[0] = 'report'\n"
+        "try: runpy.run_module('cat_jax.report', run_name='__main__')\n"
+        "finally: assert 'jax' not in sys.modules"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_the_table_and_imports_no_jax(workdir):
+    done = report(workdir)
+    assert done.returncode == 0 and "published" in done.stdout, done.stderr
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    done = report(tmp_path)
+    assert done.returncode == 2 and "holds no config.json" in done.stderr
+
+
+def test_a_run_without_results_says_so(workdir):
+    (workdir / "results.jsonl").unlink()
+    assert "no results yet" in tables.runs_table([workdir])

@@ -1,0 +1,170 @@
+"""The loop: stopped and resumed equals uninterrupted, and what goes wrong is said."""
+
+import logging
+import os
+import signal
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import runs
+
+from cat_jax import checkpoint, logs, train
+from cat_jax.types import UsageError
+
+
+def run(workdir, num_devices=1, **overrides):
+    """Trains a small run; returns (finished?, state in last/)."""
+    made, dataset, devices = runs.experiment(runs.config(**overrides), num_devices)
+    finished = train.train(made, dataset, workdir, devices)
+    found = checkpoint.newest(workdir / "checkpoints" / "last")
+    return finished, checkpoint.restore(found, jax.eval_shape(made.init))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(workdir, state) of an uninterrupted run."""
+    workdir = tmp_path_factory.mktemp("whole")
+    return workdir, run(workdir)[1]
+
+
+def act_at(monkeypatch, wanted, act):
+    """Calls `act()` when the step `wanted` has been made."""
+    add = logs.MetricsLog.add
+
+    def acting(self, step, metrics):
+        if step == wanted:
+            metrics = act(metrics) or metrics
+        return add(self, step, metrics)
+
+    monkeypatch.setattr(logs.MetricsLog, "add", acting)
+
+
+def test_a_run_leaves_metrics_both_checkpoints_and_tensorboard(whole):
+    workdir, state = whole
+    assert state.step == 12
+    assert {p.name for p in (workdir / "checkpoints").iterdir()} == {"best", "last"}
+    assert list((workdir / "tensorboard").glob("events*"))
+    lines = runs.metrics(workdir)
+    assert [line["step"] for line in lines] == [4, 5, 9, 10, 12, 12]
+    assert all(0 < line["mask"] < 1 for line in lines if "mask" in line)
+    assert 0 <= lines[-1]["validation_robust"] <= lines[-1]["validation_natural"] <= 1
+
+
+def test_sigterm_saves_and_the_resumed_run_equals_the_uninterrupted_one(
+    whole, tmp_path, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch, caplog.at_level(logging.INFO, "cat_jax"):
+        act_at(patch, 7, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+        finished, state = run(tmp_path)
+    assert not finished and state.step == 8 and "Stopped by a signal at step 8" in caplog.text
+    finished, state = run(tmp_path)
+    assert finished
+    chex.assert_trees_all_equal(state, whole[1])
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, monkeypatch):
+    act_at(monkeypatch, 7, lambda metrics: metrics | {"classifier_loss": jnp.float32("nan")})
+    with pytest.raises(UsageError, match="classifier_loss is nan at step 7.* step 5 is kept"):
+        run(tmp_path)
+    assert [line["step"] for line in runs.metrics(tmp_path)] == [4, 5]
+
+
+def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+
+        def full(*args, **kwargs):
+            raise OSError(28, "No space left on device")
+
+        act_at(patch, 7, lambda metrics: patch.setattr(checkpoint.files, "write_text", full))
+        with pytest.raises(UsageError, match="No space left.* step 5 is kept.*it resumes"):
+            run(tmp_path)
+    chex.assert_trees_all_equal(run(tmp_path)[1], whole[1])
+    assert runs.metrics(tmp_path) == runs.metrics(whole[0])
+
+
+def test_a_truncated_checkpoint_costs_the_steps_since_the_one_before_it(whole, tmp_path, caplog):
+    run(tmp_path, num_steps=10)
+    largest = max(
+        (tmp_path / "checkpoints" / "last" / "00000010").rglob("*"),
+        key=lambda path: path.stat().st_size if path.is_file() else 0,
+    )
+    os.truncate(largest, 100)
+    with caplog.at_level(logging.INFO, "cat_jax"):
+        _, state = run(tmp_path)
+    assert "Resuming from the checkpoint of step 5" in caplog.text
+    chex.assert_trees_all_equal(state, whole[1])
+
+
+def test_four_devices_train_as_one_does(whole, tmp_path):
+    """In float32, where a sum over devices rounds otherwise; the start is random."""
+    _, state = run(tmp_path, num_devices=4, **{"num_steps": 5})
+    _, one = run(tmp_path / "one", num_devices=1, **{"num_steps": 5})
+    chex.assert_trees_all_close(state, one, rtol=1e-3, atol=1e-3)
+
+
+def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path):
+    run(tmp_path, num_validation=0, num_steps=3)
+    best, last = (runs.manifest(tmp_path, which) for which in ("best", "last"))
+    assert best["step"] == last["step"] == 3
+    assert best["arrays"] == last["arrays"]
+
+
+def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
+    act_at(monkeypatch, 3, lambda metrics: metrics | {"mask": jnp.float32(0.01)})
+    with caplog.at_level(logging.WARNING, "cat_jax"):
+        run(tmp_path, num_steps=3, log_every=1)
+    assert "The mean of M is 0.010" in caplog.text and "beta1" in caplog.text
+
+
+def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
+    run(tmp_path, num_steps=60, **{"validation.every_epochs": 1})
+    lines = runs.metrics(tmp_path)
+    losses = [line["classifier_loss"] for line in lines if "classifier_loss" in line]
+    assert losses[-1] < 0.7 * losses[0]
+    scores = {
+        line["step"]: line["validation_natural"] + line["validation_robust"]
+        for line in lines
+        if "validation_natural" in line
+    }
+    best = runs.manifest(tmp_path, "best")
+    assert best["meta"]["score"] == max(scores.values()) == scores[best["step"]]
+
+
+def test_a_run_killed_at_three_steps_equals_the_uninterrupted_one_bitwise(tmp_path):
+    deadly = (
+        "import os, signal\nfrom cat_jax import logs\nadd = logs.MetricsLog.add\n"
+        "def deadly(self, step, metrics):\n"
+        "    if step == {}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return add(self, step, metrics)\n"
+        "logs.MetricsLog.add = deadly"
+    )
+
+    def start(name, step=None):
+        workdir = f"--workdir={tmp_path / name}"
+        prelude = deadly.format(step) if step else ""
+        process = runs.command_line(workdir, "--config.evaluation=none", prelude=prelude)
+        _, errors = process.communicate(timeout=120)
+        return process.returncode, errors
+
+    code, errors = start("whole")
+    assert code == 0, errors
+    for step in (3, 8, 12):
+        assert start("killed", step)[0] == -signal.SIGKILL
+    code, errors = start("killed")
+    assert code == 0, errors
+    whole, killed = (runs.manifest(tmp_path / name) for name in ("whole", "killed"))
+    assert whole["step"] == killed["step"] == 12
+    made = runs.experiment(runs.config())[0]
+    states = [
+        checkpoint.restore(
+            checkpoint.newest(tmp_path / name / "checkpoints" / "last"),
+            jax.eval_shape(made.init),
+        )
+        for name in ("whole", "killed")
+    ]
+    chex.assert_trees_all_equal(*states)
+    assert runs.metrics(tmp_path / "whole") == runs.metrics(tmp_path / "killed")
+    assert not np.array_equal(states[0].classifier.params["conv1"]["bias"], 0)
