@@ -1,0 +1,1 @@
+"""Calibrated adversarial training in JAX and Flax: see README.md."""

@@ -162,29 +162,24 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         )
     method = build_method(config)
     classifier, mask_net = build_networks(config, spec)
-    txs, rates = zip(
-        *(
-            build_optimizer(settings, num_train, config.batch_size)
-            for settings in (config.optimizer, config.mask_optimizer)
-        ),
-        strict=True,
+    (theta_tx, rate), (phi_tx, _) = (
+        build_optimizer(settings, num_train, config.batch_size)
+        for settings in (config.optimizer, config.mask_optimizer)
     )
 
     def init() -> TrainState:
         keys = jax.random.split(jax.random.key(config.seed))
         images = jnp.zeros((1, *spec.image_shape))
-        theta = init_network(classifier, txs[0], keys[0], images)
-        phi = init_network(mask_net, txs[1], keys[1], images, images)
+        theta = init_network(classifier, theta_tx, keys[0], images)
+        phi = init_network(mask_net, phi_tx, keys[1], images, images)
         return TrainState(jnp.int32(0), theta, phi)
 
     check_choice("config.augment", config.augment, AUGMENTATIONS)
     augment = AUGMENTATIONS[config.augment]
-    step = make_train_step(method, classifier, mask_net, *txs, augment)
+    step = make_train_step(method, classifier, mask_net, theta_tx, phi_tx, augment)
     epochs = data.steps_until(config.num_epochs, num_train, config.batch_size)
     num_steps = config.num_steps or epochs
-    return Experiment(
-        config, num_steps, jax.jit(init), pmap_step(step, devices), rates[0], classifier
-    )
+    return Experiment(config, num_steps, jax.jit(init), pmap_step(step, devices), rate, classifier)
 
 
 def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.Module]:

@@ -54,9 +54,8 @@ def save(
     folder.mkdir(parents=True, exist_ok=True)
     _clear_unfinished(folder)
     try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(path, host, force=True)
-            checkpointer.wait_until_finished()
+        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+            checkpointer.save(path, args=ocp.args.StandardSave(host), force=True)
         manifest = {"step": step, "arrays": _shapes(host), "files": _sums(path), "meta": meta}
         files.write_text(path / MANIFEST, json.dumps(manifest, indent=1))
     except OSError:
@@ -76,7 +75,7 @@ def newest(folder: pathlib.Path) -> Checkpoint | None:
     Raises:
       UsageError: if there are checkpoints but none is sound.
     """
-    damaged = []
+    damaged: list[str] = []
     for path in _steps(folder):
         problem = _damage(path)
         if problem is None:
@@ -121,8 +120,10 @@ def restore(checkpoint: Checkpoint, template: TrainState) -> TrainState:
     abstract = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), template
     )
-    with ocp.StandardCheckpointer() as checkpointer:
-        restored: TrainState = checkpointer.restore(checkpoint.path, abstract)
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        restored: TrainState = checkpointer.restore(
+            checkpoint.path, args=ocp.args.StandardRestore(abstract)
+        )
     return restored
 
 

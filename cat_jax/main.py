@@ -13,14 +13,13 @@ saved; 2 something to mend, said in one line.
 """
 
 import contextlib
-import json
 import logging
 import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 from absl import app, flags
@@ -28,7 +27,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, checkpoint, data, files, train
+from cat_jax import build, checkpoint, data, train, workdirs
 from cat_jax.evaluate import Evaluator, Result
 from cat_jax.report import tables
 from cat_jax.types import UsageError
@@ -39,11 +38,7 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
-MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train and evaluate, or only that.")
-
-# What a resumed run may change: it does not touch the steps that are done.
-FREE = ("data_dir", "evaluation", "test", "log_every", "save_every", "keep_checkpoints")
-FREE += ("num_epochs", "num_steps")
+MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train first, or only evaluate.")
 
 
 def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
@@ -52,18 +47,18 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
     Raises:
       UsageError: for what the caller can mend.
     """
-    kept = read_config(workdir)
+    kept = workdirs.read_config(workdir)
     if config is None and kept is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
     config = build.resolve(config) if config is not None else ConfigDict(kept)
     if kept is not None:
-        refuse_other(workdir, kept, build.as_dict(config))
+        workdirs.refuse_other(workdir, kept, build.as_dict(config))
     devices = jax.local_devices()
     dataset = data.load(config.dataset, config.data_dir)
     experiment = build.experiment(config, dataset.spec, devices)
-    claim(workdir)
     if mode == "train":
-        files.write_text(workdir / "config.json", json.dumps(build.as_dict(config), indent=1))
+        workdirs.claim(workdir)
+        workdirs.write_config(workdir, build.as_dict(config))
         logger.info(
             "%s %s: %d steps of %d images on %d %s device(s), in %s",
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
@@ -90,27 +85,20 @@ def evaluate(
     for name in ("best", "last"):
         found = checkpoint.newest(workdir / "checkpoints" / name)
         if found is None:
-            raise UsageError(
-                f"{workdir} holds no checkpoint {name}/; train first: --mode=train."
-            )
+            raise UsageError(f"{workdir} holds no checkpoint {name}/; train first: --mode=train.")
         if found.step not in done:
-            state = checkpoint.restore(found, template)
-            variables = train.classifier_variables(state)
+            variables = train.classifier_variables(checkpoint.restore(found, template))
             done[found.step] = []
             for attack in attacks:
                 identity = f"{found.digest} {attack} {config.seed} {dataset.fingerprint}"
                 file = workdir / "evaluation" / f"step{found.step}_{attack.name}.npz"
-                with progress(f"{name} {attack.name}", len(split.labels)) as on_batch:
-                    done[found.step].append(
-                        evaluator(
-                            variables, attack, split, file=file, identity=identity,
-                            on_batch=on_batch,
-                        )
-                    )
-        write_results(workdir, [
-            describe(experiment, dataset, name, found.step, result)
-            for result in done[found.step]
-        ])
+                with progress(f"{name} {attack.name}", len(split.labels)) as told:
+                    kept = dict(file=file, identity=identity, on_batch=told)
+                    done[found.step].append(evaluator(variables, attack, split, **kept))
+        records = [
+            describe(experiment, dataset, name, found.step, result) for result in done[found.step]
+        ]
+        workdirs.write_results(workdir, records)
     if attacks:
         print(tables.runs_table([workdir]))
 
@@ -140,63 +128,6 @@ def describe(
         "versions": versions(),
         "seconds": round(result.seconds, 2),
     }
-
-
-def write_results(workdir: pathlib.Path, records: list[dict[str, Any]]) -> None:
-    """Adds lines to results.jsonl; a line of the same checkpoint and attack is replaced."""
-
-    def name(record: dict[str, Any]) -> tuple[str, str]:
-        return record["checkpoint"], record["attack"]
-
-    new = {name(record) for record in records}
-    file = workdir / "results.jsonl"
-    old = [record for record in files.read_json_lines(file) if name(record) not in new]
-    files.write_json_lines(file, old + records)
-
-
-def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
-    """The resolved config that the workdir was made with, or None."""
-    try:
-        kept: dict[str, Any] = json.loads((workdir / "config.json").read_text())
-        return kept
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except ValueError:
-        raise UsageError(f"{workdir}/config.json is damaged; use another workdir.") from None
-
-
-def refuse_other(workdir: pathlib.Path, kept: dict[str, Any], config: dict[str, Any]) -> None:
-    """Raises UsageError with the differences if the workdir is of another experiment."""
-    old, new = _flat(kept), _flat(config)
-    differences = [
-        f"{path}: {old.get(path)!r} there, {new.get(path)!r} now"
-        for path in sorted(old.keys() | new.keys())
-        if old.get(path) != new.get(path) and path.split(".")[0] not in FREE
-    ]
-    if differences:
-        raise UsageError(
-            f"{workdir} is of another config ({'; '.join(differences)}); "
-            "use another workdir, or the config it was made with."
-        )
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for field, value in config.items():
-        path = f"{prefix}{field}"
-        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
-
-
-def claim(workdir: pathlib.Path) -> None:
-    """Makes the workdir; raises UsageError unless files can be written in it."""
-    try:
-        files.write_text(workdir / ".writable", "")
-        (workdir / ".writable").unlink()
-    except OSError as error:
-        raise UsageError(
-            f"Cannot write in workdir {workdir} ({error.strerror}); name another: --workdir=..."
-        ) from None
 
 
 def git_sha() -> str | None:
@@ -232,7 +163,7 @@ def parse(argv: Sequence[str]) -> list[str]:
         rest: list[str] = flags.FLAGS(find_config(argv))
         if len(rest) > 1:
             raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
-        if WORKDIR.value is None:
+        if not WORKDIR.value:
             raise UsageError("--workdir is missing; name a folder for the run: --workdir=runs/x.")
         return rest
     except (AttributeError, KeyError) as error:  # An override of a field that there is not.
@@ -269,7 +200,7 @@ def find_config(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def fail(text: str) -> Any:
+def fail(text: str) -> NoReturn:
     """Says what is wrong in one line, and ends with status 2."""
     text = text.rpartition("UsageError: ")[2]  # The flags library wraps ours in a traceback.
     print(f"error: {' '.join(text.split())}", file=sys.stderr)
@@ -281,7 +212,7 @@ def main(argv: Sequence[str]) -> None:
     del argv
     start_logging()
     try:
-        run(CONFIG.value, pathlib.Path(WORKDIR.value), MODE.value)
+        run(CONFIG.value, pathlib.Path(str(WORKDIR.value)), MODE.value)
     except UsageError as error:
         fail(str(error))
 
@@ -297,7 +228,7 @@ def start_logging() -> None:
     """This package's messages, from INFO, on standard error."""
     handler = _BarHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    absl_logging.set_verbosity(absl_logging.WARNING)  # orbax tells every step it takes.
+    absl_logging.set_verbosity(absl_logging.FATAL)  # orbax tells all it does; errors are raised.
     package = logging.getLogger("cat_jax")
     package.setLevel(logging.INFO)
     package.propagate = False

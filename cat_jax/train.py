@@ -165,9 +165,7 @@ class _Run:
 
     def _flush(self, step: int) -> dict[str, float]:
         rate = float(self.experiment.learning_rate(step - 1))
-        means = self.log.flush(
-            self.config.batch_size, epoch=self._epoch(step), learning_rate=rate
-        )
+        means = self.log.flush(self.config.batch_size, epoch=self._epoch(step), learning_rate=rate)
         return {"loss": means["classifier_loss"], "images/s": means["images_per_second"]}
 
     def _validate(self, state: TrainState, step: int) -> dict[str, float]:

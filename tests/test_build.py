@@ -46,7 +46,10 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
         "label": jax.ShapeDtypeStruct((1, 4), jnp.int32),
     }
     after, metrics = jax.eval_shape(made.step_fn, state, batch, jax.random.key(0))
-    describe = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+
+    def describe(tree):
+        return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+
     assert describe(after) == describe(state)
     assert set(metrics) == {"classifier_loss", "mask_loss", "mask"}
     assert all(value.shape == () for value in metrics.values())
@@ -121,7 +124,9 @@ def test_a_batch_that_does_not_divide_over_the_devices_is_refused():
         runs.experiment(runs.config(batch_size=10), num_devices=4)
 
 
-@pytest.mark.parametrize("text, value", [("8/255", 8 / 255), ("0.0314", 0.0314), ("0", 0), ("1", 1)])
+@pytest.mark.parametrize(
+    "text, value", [("8/255", 8 / 255), ("0.0314", 0.0314), ("0", 0), ("1", 1)]
+)
 def test_radii_are_fractions_or_decimals(text, value):
     assert build.radius("attack.epsilon", text) == pytest.approx(value, abs=1e-15)
 

@@ -66,7 +66,9 @@ def flip(path):
 
 @pytest.mark.parametrize("harm", [truncate, flip, lambda path: path.unlink()])
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(folder, harm, caplog):
-    sizes = {path.stat().st_size: path for path in (folder / "00000010").rglob("*") if path.is_file()}
+    sizes = {
+        path.stat().st_size: path for path in (folder / "00000010").rglob("*") if path.is_file()
+    }
     harm(sizes[max(sizes)])
     with caplog.at_level(logging.WARNING, "cat_jax"):
         assert checkpoint.newest(folder).step == 5
@@ -82,30 +84,34 @@ def test_an_unfinished_checkpoint_is_not_used(folder):
 def test_where_all_are_damaged_nothing_starts_anew_silently(folder):
     for step in (5, 10):
         (folder / f"{step:08d}" / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match="None of the checkpoints in .* is sound"):
+    with pytest.raises(UsageError, match=r"None of the checkpoints in .* is sound"):
         checkpoint.newest(folder)
 
 
 def test_a_checkpoint_of_another_network_is_refused_by_the_first_difference(folder):
     other = runs.experiment(runs.config(**{"mask_net.sees": "pair"}))[0]
-    with pytest.raises(UsageError, match=r"mask_net/.*conv1/kernel is float32\[3, 3, 3, 64\] there"):
+    with pytest.raises(
+        UsageError, match=r"mask_net/.*conv1/kernel is float32\[3, 3, 3, 64\] there"
+    ):
         checkpoint.restore(checkpoint.newest(folder), jax.eval_shape(other.init))
 
 
 def test_weights_that_are_not_finite_are_not_saved(folder, state):
     broken = jax.tree.map(lambda leaf: leaf * jnp.nan, state.classifier)
-    with pytest.raises(ValueError, match="is not finite after step 15"):
+    with pytest.raises(ValueError, match=r"is not finite after step 15"):
         checkpoint.save(folder, at(state.replace(classifier=broken), 15), {}, keep=2)
     assert checkpoint.newest(folder).step == 10
 
 
+# orbax's writer threads report to an event loop that the failure has closed already.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_full_disk_costs_nothing_that_was_there(folder, state):
     """A limit on the size of files makes writes fail as a full disk does, with an OSError."""
     assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        with pytest.raises(OSError, match="00000015"):
+        with pytest.raises(OSError, match=r"00000015"):
             checkpoint.save(folder, at(state, 15), {}, keep=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -135,9 +135,7 @@ def test_wilson_intervals_are_the_published_ones(successes, trials, want):
 
 def test_noise_differs_between_attacks_and_seeds(variables, split):
     def start(logits_fn, images, labels, keys):
-        return attacks.pgd(
-            logits_fn, images, labels, keys, epsilon=0.1, step_size=0.1, num_steps=0
-        )
+        return attacks.pgd(logits_fn, images, labels, keys, epsilon=0.1, step_size=0.1, num_steps=0)
 
     def found(name, seed):
         key = jax.random.fold_in(jax.random.key(seed), len(name))

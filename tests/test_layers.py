@@ -16,6 +16,7 @@ LAYERS = {
     "data": 1,
     "state": 1,
     "logs": 1,
+    "workdirs": 1,
     "objectives": 2,
     "checkpoint": 2,
     "torch_weights": 2,

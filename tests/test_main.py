@@ -57,9 +57,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
     }
     records = files.read_json_lines(finished / "results.jsonl")
     assert [(r["checkpoint"], r["attack"]) for r in records] == [
-        (checkpoint, attack)
-        for checkpoint in ("best", "last")
-        for attack in ("natural", "pgd20")
+        (checkpoint, attack) for checkpoint in ("best", "last") for attack in ("natural", "pgd20")
     ]
     fields = {"dataset", "classifier", "method", "variant", "seed", "checkpoint", "step", "attack"}
     fields |= {"accuracy", "num_examples", "interval", "conventions", "config_sha", "git_sha"}
@@ -98,13 +96,13 @@ def test_what_does_not_touch_the_steps_may_change(finished):
 
 
 def test_evaluation_of_an_empty_workdir_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="holds no config.json"):
+    with pytest.raises(UsageError, match=r"holds no config.json"):
         main.run(None, tmp_path / "none", "evaluate")
-    with pytest.raises(UsageError, match="holds no checkpoint best/"):
+    with pytest.raises(UsageError, match=r"holds no checkpoint best/"):
         main.run(runs.config(), tmp_path / "none", "evaluate")
 
 
 def test_a_damaged_config_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"seed": 0})[:-3])
-    with pytest.raises(UsageError, match="config.json is damaged"):
+    with pytest.raises(UsageError, match=r"config.json is damaged"):
         main.run(runs.config(), tmp_path, "train")

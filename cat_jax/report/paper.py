@@ -27,16 +27,16 @@ class Published(NamedTuple):
 
 
 @functools.cache
-def numbers() -> dict[tuple[str, str, str, str, str], Published]:
+def numbers() -> dict[tuple[str, ...], Published]:
     """All published numbers, by (table, dataset, classifier, row, metric)."""
-    found = {}
+    found: dict[tuple[str, ...], Published] = {}
     with open(pathlib.Path(__file__).with_name("published.csv"), newline="") as stream:
         for line in csv.DictReader(stream):
             if line["mean"]:
                 key = tuple(line[k] for k in ("table", "dataset", "classifier", "row", "metric"))
                 std = float(line["std"]) if line["std"] else None
                 found[key] = Published(float(line["mean"]), std)
-    return found  # type: ignore[return-value]
+    return found
 
 
 def row_names(config: Mapping[str, Any]) -> list[str]:
@@ -61,7 +61,8 @@ def published(config: Mapping[str, Any]) -> dict[str, Published]:
     The published MNIST attack never clips to [0, 1]: its pgd20 is our `pgd20_unclipped`.
     """
     classifier = CLASSIFIERS.get(config["classifier"]["name"])
-    rows, found = row_names(config), {}
+    rows = row_names(config)
+    found: dict[str, Published] = {}
     for (table, dataset, kind, row, metric), number in numbers().items():
         if table in TABLES and row in rows and (dataset, kind) == (config["dataset"], classifier):
             unclipped = dataset == "mnist" and metric.startswith("pgd")

@@ -1,0 +1,76 @@
+"""A run's folder: whose it is, and what is read from and written to its top level."""
+
+import json
+import pathlib
+from typing import Any
+
+from cat_jax import files
+from cat_jax.types import UsageError
+
+# What a resumed run may change: it does not touch the steps that are done.
+FREE = {"data_dir", "evaluation", "test", "log_every", "save_every", "keep_checkpoints"} | {
+    "num_epochs",
+    "num_steps",
+}
+
+
+def write_config(workdir: pathlib.Path, config: dict[str, Any]) -> None:
+    """Writes config.json, whole."""
+    files.write_text(workdir / "config.json", json.dumps(config, indent=1) + "\n")
+
+
+def write_results(workdir: pathlib.Path, records: list[dict[str, Any]]) -> None:
+    """Adds lines to results.jsonl; a line of the same checkpoint and attack is replaced."""
+
+    def name(record: dict[str, Any]) -> tuple[str, str]:
+        return record["checkpoint"], record["attack"]
+
+    new = {name(record) for record in records}
+    file = workdir / "results.jsonl"
+    old = [record for record in files.read_json_lines(file) if name(record) not in new]
+    files.write_json_lines(file, old + records)
+
+
+def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """The resolved config that the workdir was made with, or None."""
+    try:
+        kept: dict[str, Any] = json.loads((workdir / "config.json").read_text())
+        return kept
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        raise UsageError(f"{workdir}/config.json is damaged; use another workdir.") from None
+
+
+def refuse_other(workdir: pathlib.Path, kept: dict[str, Any], config: dict[str, Any]) -> None:
+    """Raises UsageError with the differences if the workdir is of another experiment."""
+    old, new = _flat(kept), _flat(config)
+    differences = [
+        f"{path}: {old.get(path)!r} there, {new.get(path)!r} now"
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path) and path.split(".")[0] not in FREE
+    ]
+    if differences:
+        raise UsageError(
+            f"{workdir} is of another config ({'; '.join(differences)}); "
+            "use another workdir, or the config it was made with."
+        )
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for field, value in config.items():
+        path = f"{prefix}{field}"
+        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+def claim(workdir: pathlib.Path) -> None:
+    """Makes the workdir; raises UsageError unless files can be written in it."""
+    try:
+        files.write_text(workdir / ".writable", "")
+        (workdir / ".writable").unlink()
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write in workdir {workdir} ({error.strerror}); name another: --workdir=..."
+        ) from None
