@@ -133,8 +133,12 @@ def radius(path: str, text: str) -> float:
 
 
 def fingerprint(config: ConfigDict) -> str:
-    """Twelve hexadecimal digits of the config's SHA-256: the same for equal configs."""
-    return hashlib.sha256(json.dumps(as_dict(config), sort_keys=True).encode()).hexdigest()[:12]
+    """Twelve hexadecimal digits of the config's SHA-256: equal for equal experiments.
+
+    Where the data are is left out, since their own fingerprint says which they are.
+    """
+    fields = {name: value for name, value in as_dict(config).items() if name != "data_dir"}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def as_dict(config: ConfigDict) -> dict[str, Any]:

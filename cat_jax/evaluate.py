@@ -5,6 +5,7 @@ import functools
 import math
 import pathlib
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -181,11 +182,11 @@ def _read_flags(
     if file is None or not file.exists():
         return unknown, 0.0
     try:
-        with np.load(file) as kept:
+        with open(file, "rb") as stream, np.load(stream) as kept:
             if str(kept["identity"]) == identity and kept["flags"].shape == unknown.shape:
                 return kept["flags"], float(kept["seconds"])
-    except Exception:  # A damaged file is no reason to stop: its flags are computed again.
-        pass
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass  # A damaged file is no reason to stop: its flags are computed again.
     return unknown, 0.0
 
 

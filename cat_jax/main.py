@@ -81,6 +81,7 @@ def evaluate(
     split = dataset.test.first(config.test.num_examples or len(dataset.test.labels))
     evaluator = Evaluator(experiment.classifier, config.seed, config.test.batch_size, devices)
     template = jax.eval_shape(experiment.init)
+    settings = f"{config.seed} {build.fingerprint(config.test)}"
     done: dict[int, list[Result]] = {}
     for name in ("best", "last"):
         found = checkpoint.newest(workdir / "checkpoints" / name)
@@ -90,7 +91,7 @@ def evaluate(
             variables = train.classifier_variables(checkpoint.restore(found, template))
             done[found.step] = []
             for attack in attacks:
-                identity = f"{found.digest} {attack} {config.seed} {dataset.fingerprint}"
+                identity = f"{found.digest} {attack.name} {settings} {dataset.fingerprint}"
                 file = workdir / "evaluation" / f"step{found.step}_{attack.name}.npz"
                 with progress(f"{name} {attack.name}", len(split.labels)) as told:
                     kept = dict(file=file, identity=identity, on_batch=told)

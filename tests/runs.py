@@ -1,6 +1,7 @@
 """Small runs on synthetic images, for the tests of the loop and of the command line."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -43,29 +44,20 @@ def metrics(workdir):
     return [{k: v for k, v in line.items() if k != "images_per_second"} for line in lines]
 
 
-def command_line(*arguments, prelude="", cache=None):
+def command_line(*arguments, prelude=""):
     """`python -m cat_jax.main` with `arguments`, after the Python statements of `prelude`."""
     code = f"{prelude}\nimport runpy\nrunpy.run_module('cat_jax.main', run_name='__main__')"
+    program = ["-c", code] if prelude else ["-m", "cat_jax.main"]
     flags = ["--config=cat_jax:digits"]
     flags += [f"--config.{field}={value}" for field, value in OVERRIDES.items()]
-    command = [sys.executable, "-W", "ignore", "-c", code, *flags, *arguments]
-    environment = {"JAX_COMPILATION_CACHE_DIR": str(cache)} if cache else {}
+    one_device = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     return subprocess.Popen(
-        command,
+        [sys.executable, *program, *flags, *arguments],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment_with(environment),
+        env=one_device,
     )
-
-
-def environment_with(more):
-    """This process's environment on one device, and `more`."""
-    import os
-
-    kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PYTHONWARNINGS")}
-    small = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    return kept | small | more
 
 
 def manifest(workdir, which="last"):

@@ -140,3 +140,6 @@ def test_equal_configs_have_equal_fingerprints():
     one, two = (build.fingerprint(build.resolve(digits.get_config())) for _ in range(2))
     assert one == two
     assert one != build.fingerprint(build.resolve(digits.get_config("cat_cw")))
+    elsewhere = digits.get_config()
+    elsewhere.data_dir = "/elsewhere"
+    assert one == build.fingerprint(build.resolve(elsewhere)), "the data have their own"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from cat_jax import attacks, evaluate
+from cat_jax import attacks
 from cat_jax.data import Split
 from cat_jax.evaluate import Evaluator, NamedAttack, wilson
 
@@ -133,20 +133,19 @@ def test_wilson_intervals_are_the_published_ones(successes, trials, want):
     assert wilson(0, 0) == (0.0, 1.0)
 
 
-def test_noise_differs_between_attacks_and_seeds(variables, split):
-    def start(logits_fn, images, labels, keys):
-        return attacks.pgd(logits_fn, images, labels, keys, epsilon=0.1, step_size=0.1, num_steps=0)
+def test_noise_differs_between_attacks_seeds_and_examples(variables, split):
+    def keys_of(name, seed):
+        seen = []
 
-    def found(name, seed):
-        key = jax.random.fold_in(jax.random.key(seed), len(name))
-        return evaluate.attack_batch(
-            Linear(),
-            NamedAttack(name, start, 0.1),
-            variables,
-            key,
-            split.images,
-            split.labels,
-            np.arange(70),
-        )[1]
+        def recording(logits_fn, images, labels, keys):
+            jax.debug.callback(seen.append, jax.random.key_data(keys))
+            return images
 
-    assert found("a", 0) == found("a", 0) != found("a", 1) != found("bb", 0)
+        run = Evaluator(Linear(), seed, 70, jax.local_devices()[:1])
+        run(variables, NamedAttack(name, recording), split)
+        jax.effects_barrier()
+        return {tuple(key) for key in np.array(seen[0])}
+
+    one, again = keys_of("pgd20", 0), keys_of("pgd20", 0)
+    assert one == again and len(one) == 70
+    assert not one & keys_of("pgd20", 1) and not one & keys_of("pgd100", 0)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import runs
 
@@ -76,6 +77,15 @@ def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, c
     assert {p: p.read_bytes() for p in finished.rglob("*.npz")} == before
     records = files.read_json_lines(finished / "results.jsonl")
     assert [r["accuracy"] for r in records] == accuracies, "lines are replaced, not doubled"
+
+
+def test_flags_on_disk_are_known_again_by_another_process(finished):
+    """What they are of is said by weights, settings and data: no address of this process."""
+    (file,) = (finished / "evaluation").glob("*pgd20.npz")
+    with np.load(file) as kept:
+        digest, attack, seed, settings, data = str(kept["identity"]).split(" ")
+    assert (attack, seed) == ("pgd20", "0")
+    assert [len(part) for part in (digest, settings, data)] == [12, 12, 64]
 
 
 def test_evaluation_needs_no_config(finished, capsys):

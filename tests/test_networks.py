@@ -39,8 +39,8 @@ def test_number_of_parameters(module, shape, count):
 INITIALISED = [
     (networks.SmallCNN(), MNIST),
     (networks.SmallMask(), MNIST),
-    (networks.PreActResNet18(), CIFAR),
-    (networks.ResNetMask(), CIFAR),
+    pytest.param(networks.PreActResNet18(), CIFAR, marks=pytest.mark.slow),
+    pytest.param(networks.ResNetMask(), CIFAR, marks=pytest.mark.slow),
     (networks.WideResNet(depth=10, widen_factor=4), CIFAR),
 ]
 
