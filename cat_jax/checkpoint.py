@@ -122,7 +122,7 @@ def restore(checkpoint: Checkpoint, template: TrainState) -> TrainState:
     )
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         restored: TrainState = checkpointer.restore(
-            checkpoint.path, args=ocp.args.StandardRestore(abstract)
+            checkpoint.path.absolute(), args=ocp.args.StandardRestore(abstract)
         )
     return restored
 

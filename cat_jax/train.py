@@ -177,10 +177,11 @@ class _Run:
         ]
         natural, robust = (result.accuracy for result in results)
         mask = self.log.latest["mask"]  # Over the steps of the last line of the log.
+        about_mask = f", mean mask {mask:.3f}" if state.mask_net.params else ""
         logger.info(
-            "step %d, epoch %.1f: %s natural %.1f%%, %s %.1f%%, mean mask %.3f",
+            "step %d, epoch %.1f: %s natural %.1f%%, %s %.1f%%%s",
             *(step, self._epoch(step), self.config.selection, 100 * natural),
-            *(self.attack.name, 100 * robust, mask),
+            *(self.attack.name, 100 * robust, about_mask),
         )
         if mask < COLLAPSED:
             logger.warning(

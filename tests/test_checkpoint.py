@@ -44,6 +44,14 @@ def test_what_is_saved_comes_back_with_what_is_to_be_remembered(folder, state):
     )
 
 
+def test_a_relative_folder_serves_too(folder, state, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    relative = folder.relative_to(folder.parent)
+    checkpoint.save(relative, at(state, 15), {}, keep=2)
+    found = checkpoint.newest(relative)
+    assert checkpoint.restore(found, jax.eval_shape(lambda: state)).step == 15
+
+
 def test_only_the_newest_are_kept(folder, state):
     checkpoint.save(folder, at(state, 15), {}, keep=2)
     assert sorted(path.name for path in folder.iterdir()) == ["00000010", "00000015"]
