@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import runs
+import small_runs
 
 from cat_jax import build, data
 from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
@@ -115,13 +115,13 @@ def test_learning_rates_drop_at_the_first_step_of_the_epoch(module, conventions,
 )
 def test_what_cannot_be_meant_is_refused_with_the_remedy(overrides, message):
     with pytest.raises(UsageError, match=message) as error:
-        runs.experiment(runs.config(**overrides))
+        small_runs.experiment(small_runs.config(**overrides))
     assert "\n" not in str(error.value)
 
 
 def test_a_batch_that_does_not_divide_over_the_devices_is_refused():
     with pytest.raises(UsageError, match="Batch size 10 does not divide over 4 devices"):
-        runs.experiment(runs.config(batch_size=10), num_devices=4)
+        small_runs.experiment(small_runs.config(batch_size=10), num_devices=4)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import pytest
-import runs
+import small_runs
 
 from cat_jax import checkpoint
 from cat_jax.types import UsageError
@@ -16,7 +16,7 @@ from cat_jax.types import UsageError
 
 @pytest.fixture(scope="module")
 def made():
-    return runs.experiment(runs.config())[0]
+    return small_runs.experiment(small_runs.config())[0]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_where_all_are_damaged_nothing_starts_anew_silently(folder):
 
 
 def test_a_checkpoint_of_another_network_is_refused_by_the_first_difference(folder):
-    other = runs.experiment(runs.config(**{"mask_net.sees": "pair"}))[0]
+    other = small_runs.experiment(small_runs.config(**{"mask_net.sees": "pair"}))[0]
     with pytest.raises(
         UsageError, match=r"mask_net/.*conv1/kernel is float32\[3, 3, 3, 64\] there"
     ):

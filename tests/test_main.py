@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import runs
+import small_runs
 
 from cat_jax import files, main
 from cat_jax.types import UsageError
@@ -26,7 +26,7 @@ BAD = {
 
 def test_bad_input_is_answered_in_one_line_that_names_the_remedy(tmp_path):
     workdir = f"--workdir={tmp_path / 'run'}"
-    started = {name: runs.command_line(workdir, *args) for name, (args, _) in BAD.items()}
+    started = {name: small_runs.command_line(workdir, *args) for name, (args, _) in BAD.items()}
     for name, process in started.items():
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 2, (name, errors)
@@ -36,7 +36,7 @@ def test_bad_input_is_answered_in_one_line_that_names_the_remedy(tmp_path):
 
 
 def test_help_explains(capsys):
-    process = runs.command_line("--help")
+    process = small_runs.command_line("--help")
     output, _ = process.communicate(timeout=60)
     assert "trains, or goes on if the workdir holds a checkpoint" in output
     assert "--workdir" in output and "--mode" in output
@@ -46,7 +46,7 @@ def test_help_explains(capsys):
 def finished(tmp_path_factory):
     """A workdir whose run is done and evaluated."""
     workdir = tmp_path_factory.mktemp("main") / "run"
-    main.run(runs.config(), workdir, "train")
+    main.run(small_runs.config(), workdir, "train")
     return workdir
 
 
@@ -72,7 +72,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
 def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, capsys):
     before = {p: p.read_bytes() for p in finished.rglob("*.npz")}
     accuracies = [r["accuracy"] for r in files.read_json_lines(finished / "results.jsonl")]
-    main.run(runs.config(), finished, "train")
+    main.run(small_runs.config(), finished, "train")
     assert "run, best" in capsys.readouterr().out
     assert {p: p.read_bytes() for p in finished.rglob("*.npz")} == before
     records = files.read_json_lines(finished / "results.jsonl")
@@ -96,23 +96,23 @@ def test_evaluation_needs_no_config(finished, capsys):
 def test_a_workdir_of_another_config_is_refused_with_the_difference(finished):
     kept = (finished / "config.json").read_text()
     with pytest.raises(UsageError, match=r"method.beta1: 0.05 there, 0.1 now"):
-        main.run(runs.config(**{"method.beta1": 0.1}), finished, "train")
+        main.run(small_runs.config(**{"method.beta1": 0.1}), finished, "train")
     assert (finished / "config.json").read_text() == kept
 
 
 def test_what_does_not_touch_the_steps_may_change(finished):
-    main.run(runs.config(num_steps=14, evaluation="none", log_every=1), finished, "train")
-    assert runs.manifest(finished)["step"] == 14
+    main.run(small_runs.config(num_steps=14, evaluation="none", log_every=1), finished, "train")
+    assert small_runs.manifest(finished)["step"] == 14
 
 
 def test_evaluation_of_an_empty_workdir_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"holds no config.json"):
         main.run(None, tmp_path / "none", "evaluate")
     with pytest.raises(UsageError, match=r"holds no checkpoint best/"):
-        main.run(runs.config(), tmp_path / "none", "evaluate")
+        main.run(small_runs.config(), tmp_path / "none", "evaluate")
 
 
 def test_a_damaged_config_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"seed": 0})[:-3])
     with pytest.raises(UsageError, match=r"config.json is damaged"):
-        main.run(runs.config(), tmp_path, "train")
+        main.run(small_runs.config(), tmp_path, "train")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import runs
+import small_runs
 
 from cat_jax import checkpoint, logs, train
 from cat_jax.types import UsageError
@@ -17,7 +17,7 @@ from cat_jax.types import UsageError
 
 def run(workdir, num_devices=1, **overrides):
     """Trains a small run; returns (finished?, state in last/)."""
-    made, dataset, devices = runs.experiment(runs.config(**overrides), num_devices)
+    made, dataset, devices = small_runs.experiment(small_runs.config(**overrides), num_devices)
     finished = train.train(made, dataset, workdir, devices)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     return finished, checkpoint.restore(found, jax.eval_shape(made.init))
@@ -47,7 +47,7 @@ def test_a_run_leaves_metrics_both_checkpoints_and_tensorboard(whole):
     assert state.step == 12
     assert {p.name for p in (workdir / "checkpoints").iterdir()} == {"best", "last"}
     assert list((workdir / "tensorboard").glob("events*"))
-    lines = runs.metrics(workdir)
+    lines = small_runs.metrics(workdir)
     assert [line["step"] for line in lines] == [4, 5, 9, 10, 12, 12]
     assert all(0 < line["mask"] < 1 for line in lines if "mask" in line)
     assert 0 <= lines[-1]["validation_robust"] <= lines[-1]["validation_natural"] <= 1
@@ -69,7 +69,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, mo
     act_at(monkeypatch, 7, lambda metrics: metrics | {"classifier_loss": jnp.float32("nan")})
     with pytest.raises(UsageError, match=r"classifier_loss is nan at step 7.* step 5 is kept"):
         run(tmp_path)
-    assert [line["step"] for line in runs.metrics(tmp_path)] == [4, 5]
+    assert [line["step"] for line in small_runs.metrics(tmp_path)] == [4, 5]
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_path, monkeypatch):
@@ -82,7 +82,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_pat
         with pytest.raises(UsageError, match=r"No space left.* step 5 is kept.*it resumes"):
             run(tmp_path)
     chex.assert_trees_all_equal(run(tmp_path)[1], whole[1])
-    assert runs.metrics(tmp_path) == runs.metrics(whole[0])
+    assert small_runs.metrics(tmp_path) == small_runs.metrics(whole[0])
 
 
 def test_a_truncated_checkpoint_costs_the_steps_since_the_one_before_it(whole, tmp_path, caplog):
@@ -107,7 +107,7 @@ def test_four_devices_train_as_one_does(whole, tmp_path):
 
 def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path):
     run(tmp_path, num_validation=0, num_steps=3)
-    best, last = (runs.manifest(tmp_path, which) for which in ("best", "last"))
+    best, last = (small_runs.manifest(tmp_path, which) for which in ("best", "last"))
     assert best["step"] == last["step"] == 3
     assert best["arrays"] == last["arrays"]
 
@@ -121,7 +121,7 @@ def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
 
 def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
     run(tmp_path, num_steps=60, **{"validation.every_epochs": 1})
-    lines = runs.metrics(tmp_path)
+    lines = small_runs.metrics(tmp_path)
     losses = [line["classifier_loss"] for line in lines if "classifier_loss" in line]
     assert losses[-1] < 0.7 * losses[0]
     scores = {
@@ -129,7 +129,7 @@ def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
         for line in lines
         if "validation_natural" in line
     }
-    best = runs.manifest(tmp_path, "best")
+    best = small_runs.manifest(tmp_path, "best")
     assert best["meta"]["score"] == max(scores.values()) == scores[best["step"]]
 
 
@@ -145,7 +145,7 @@ def test_a_run_killed_at_three_steps_equals_the_uninterrupted_one_bitwise(tmp_pa
     def start(name, step=None):
         workdir = f"--workdir={tmp_path / name}"
         prelude = deadly.format(step) if step else ""
-        process = runs.command_line(workdir, "--config.evaluation=none", prelude=prelude)
+        process = small_runs.command_line(workdir, "--config.evaluation=none", prelude=prelude)
         _, errors = process.communicate(timeout=120)
         return process.returncode, errors
 
@@ -155,9 +155,9 @@ def test_a_run_killed_at_three_steps_equals_the_uninterrupted_one_bitwise(tmp_pa
         assert start("killed", step)[0] == -signal.SIGKILL
     code, errors = start("killed")
     assert code == 0, errors
-    whole, killed = (runs.manifest(tmp_path / name) for name in ("whole", "killed"))
+    whole, killed = (small_runs.manifest(tmp_path / name) for name in ("whole", "killed"))
     assert whole["step"] == killed["step"] == 12
-    made = runs.experiment(runs.config())[0]
+    made = small_runs.experiment(small_runs.config())[0]
     states = [
         checkpoint.restore(
             checkpoint.newest(tmp_path / name / "checkpoints" / "last"),
@@ -166,5 +166,5 @@ def test_a_run_killed_at_three_steps_equals_the_uninterrupted_one_bitwise(tmp_pa
         for name in ("whole", "killed")
     ]
     chex.assert_trees_all_equal(*states)
-    assert runs.metrics(tmp_path / "whole") == runs.metrics(tmp_path / "killed")
+    assert small_runs.metrics(tmp_path / "whole") == small_runs.metrics(tmp_path / "killed")
     assert not np.array_equal(states[0].classifier.params["conv1"]["bias"], 0)
