@@ -4,11 +4,15 @@ A folder holds one subfolder per step. Its `manifest.json`, written last, has th
 of every array, the SHA-256 of every file, and what the caller wants to remember.
 """
 
+import contextlib
+import errno
 import hashlib
 import json
 import logging
 import pathlib
 import shutil
+import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -53,8 +57,9 @@ def save(
         return path
     folder.mkdir(parents=True, exist_ok=True)
     _clear_unfinished(folder)
+    _check_space(folder, host)
     try:
-        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        with _quiet_writers(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
             checkpointer.save(path, args=ocp.args.StandardSave(host), force=True)
         manifest = {"step": step, "arrays": _shapes(host), "files": _sums(path), "meta": meta}
         files.write_text(path / MANIFEST, json.dumps(manifest, indent=1))
@@ -140,6 +145,35 @@ def _clear_unfinished(folder: pathlib.Path) -> None:
     for path in folder.iterdir():
         if "checkpoint-tmp" in path.name:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _check_space(folder: pathlib.Path, state: TrainState) -> None:
+    """Raises OSError before anything is written where `state` would not fit."""
+    needed = 1.2 * sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(state)) + 1e6
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"no space left for a checkpoint of {needed / 1e6:.0f} MB ({free / 1e6:.0f} MB free)",
+            str(folder),
+        )
+
+
+@contextlib.contextmanager
+def _quiet_writers() -> Iterator[None]:
+    """Drops what orbax's threads say of an event loop that a failed write has closed.
+
+    The failure itself is raised. They may speak late: the hook goes only after a success.
+    """
+    former = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            former(unraisable)
+
+    sys.unraisablehook = hook
+    yield
+    sys.unraisablehook = former
 
 
 def _damage(path: pathlib.Path) -> str | None:

@@ -111,6 +111,14 @@ def test_weights_that_are_not_finite_are_not_saved(folder, state):
     assert checkpoint.newest(folder).step == 10
 
 
+def test_what_does_not_fit_on_the_disk_is_not_begun(folder, state, monkeypatch):
+    usage = checkpoint.shutil.disk_usage(folder)._replace(free=1000)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=r"no space left for a checkpoint of \d+ MB \(0 MB free\)"):
+        checkpoint.save(folder, at(state, 15), {}, keep=2)
+    assert sorted(path.name for path in folder.iterdir()) == ["00000005", "00000010"]
+
+
 # orbax's writer threads report to an event loop that the failure has closed already.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_full_disk_costs_nothing_that_was_there(folder, state):
