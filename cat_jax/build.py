@@ -1,10 +1,10 @@
-"""Turns a config into the parts of an experiment: the only reader of configs."""
+"""Turns a resolved config into the parts of an experiment.
+
+Here and in `settings.py` configs end: every other module takes plain arguments.
+"""
 
 import dataclasses
-import fractions
 import functools
-import hashlib
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -17,22 +17,12 @@ from ml_collections import ConfigDict
 from cat_jax import attacks, data, methods, networks, objectives
 from cat_jax.evaluate import NamedAttack
 from cat_jax.methods import Method
+from cat_jax.settings import radius
 from cat_jax.state import TrainState, init_network
 from cat_jax.train_step import StepFn, make_train_step, pmap_step
 from cat_jax.types import DEVICES, Array, Attack, Loss, UsageError, check_choice
 
 Shape = tuple[int, int, int]
-RADII = (
-    "attack.epsilon",
-    "attack.step_size",
-    "validation.epsilon",
-    "validation.step_size",
-    "test.epsilon",
-    "test.step_size",
-    "test.cw_epsilon",
-)
-POSITIVE = ("batch_size", "num_epochs", "log_every", "save_every", "test.batch_size")
-
 CLASSIFIERS: dict[str, Callable[..., nn.Module]] = {
     "SmallCNN": networks.SmallCNN,
     "PreActResNet18": networks.PreActResNet18,
@@ -64,7 +54,7 @@ class Experiment:
     """What a config means for a given data set; no arrays but the data.
 
     Attributes:
-      config: the resolved config.
+      config: as `settings.resolve` left it.
       num_steps: of the whole run.
       init: () -> the state before the first step.
       step_fn: Algorithm 1, pmapped: (state, batch, key) -> (state, metrics).
@@ -78,73 +68,6 @@ class Experiment:
     step_fn: StepFn
     learning_rate: Callable[[Any], Any]
     classifier: nn.Module
-
-
-def resolve(config: ConfigDict) -> ConfigDict:
-    """A copy in which every field is set and valid, so that it says all there is to say.
-
-    Raises:
-      UsageError: for a value that cannot be meant.
-    """
-    check_choice("config.conventions", config.conventions, methods.CONVENTIONS)
-    resolved = config.copy_and_resolve_references()
-    resolved.unlock()
-    tables = resolved.by_convention
-    del resolved["by_convention"]
-    for section, values in tables[config.conventions].items():
-        for field, value in values.items():
-            if resolved[section][field] is None:
-                resolved[section][field] = value
-    if resolved.attack.start_radius == "epsilon":
-        resolved.attack.start_radius = resolved.attack.epsilon
-    for path in (*RADII, "attack.start_radius"):
-        radius(path, _at(resolved, path))
-    for path in POSITIVE:
-        if _at(resolved, path) < 1:
-            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 1.")
-    for path in ("num_steps", "num_validation", "test.num_examples", "seed"):
-        if _at(resolved, path) < 0:
-            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 0.")
-    resolved.lock()
-    check_choice("config.selection", resolved.selection, ("validation", "test"))
-    test_attacks(resolved)
-    check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
-    return resolved
-
-
-def radius(path: str, text: str) -> float:
-    """The number that "8/255" or "0.0314" stands for.
-
-    Raises:
-      UsageError: if it is none, or outside [0, 1].
-    """
-    try:
-        value = float(fractions.Fraction(text))
-    except (ValueError, ZeroDivisionError):
-        raise UsageError(
-            f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
-        ) from None
-    if not 0.0 <= value <= 1.0:
-        raise UsageError(
-            f"config.{path} is {text}; expected [0, 1], a part of the pixel range: "
-            f"for {text} of 255 grey levels write {text}/255."
-        )
-    return value
-
-
-def fingerprint(config: ConfigDict) -> str:
-    """Twelve hexadecimal digits of the config's SHA-256: equal for equal experiments.
-
-    Where the data are is left out, since their own fingerprint says which they are.
-    """
-    fields = {name: value for name, value in as_dict(config).items() if name != "data_dir"}
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def as_dict(config: ConfigDict) -> dict[str, Any]:
-    """The config as plain JSON values: tuples become lists."""
-    plain: dict[str, Any] = json.loads(config.to_json())
-    return plain
 
 
 def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -> Experiment:
@@ -324,7 +247,7 @@ def test_attacks(config: ConfigDict) -> list[NamedAttack]:
             *unclipped,
         ],
     }
-    return suites[check_choice("config.evaluation", config.evaluation, suites)]
+    return suites[config.evaluation]
 
 
 def _normaliser(settings: ConfigDict, image_shape: Shape) -> dict[str, tuple[float, ...]]:
@@ -335,9 +258,3 @@ def _normaliser(settings: ConfigDict, image_shape: Shape) -> dict[str, tuple[flo
             f"expected {image_shape[-1]} each, one a channel, or none."
         )
     return {"mean": mean, "std": std}
-
-
-def _at(config: ConfigDict, path: str) -> Any:
-    for field in path.split("."):
-        config = config[field]
-    return config

@@ -27,7 +27,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, checkpoint, data, train, workdirs
+from cat_jax import build, checkpoint, data, settings, train, workdirs
 from cat_jax.evaluate import Evaluator, Result
 from cat_jax.report import tables
 from cat_jax.types import UsageError
@@ -50,15 +50,15 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
     kept = workdirs.read_config(workdir)
     if config is None and kept is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    config = build.resolve(config) if config is not None else ConfigDict(kept)
+    config = settings.resolve(config) if config is not None else ConfigDict(kept)
     if kept is not None:
-        workdirs.refuse_other(workdir, kept, build.as_dict(config))
+        workdirs.refuse_other(workdir, kept, settings.as_dict(config))
     devices = jax.local_devices()
     dataset = data.load(config.dataset, config.data_dir)
     experiment = build.experiment(config, dataset.spec, devices)
     if mode == "train":
         workdirs.claim(workdir)
-        workdirs.write_config(workdir, build.as_dict(config))
+        workdirs.write_config(workdir, settings.as_dict(config))
         logger.info(
             "%s %s: %d steps of %d images on %d %s device(s), in %s",
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
@@ -81,7 +81,7 @@ def evaluate(
     split = dataset.test.first(config.test.num_examples or len(dataset.test.labels))
     evaluator = Evaluator(experiment.classifier, config.seed, config.test.batch_size, devices)
     template = jax.eval_shape(experiment.init)
-    settings = f"{config.seed} {build.fingerprint(config.test)}"
+    of_attacks = f"{config.seed} {settings.fingerprint(config.test)}"
     done: dict[int, list[Result]] = {}
     for name in ("best", "last"):
         found = checkpoint.newest(workdir / "checkpoints" / name)
@@ -91,7 +91,7 @@ def evaluate(
             variables = train.classifier_variables(checkpoint.restore(found, template))
             done[found.step] = []
             for attack in attacks:
-                identity = f"{found.digest} {attack.name} {settings} {dataset.fingerprint}"
+                identity = f"{found.digest} {attack.name} {of_attacks} {dataset.fingerprint}"
                 file = workdir / "evaluation" / f"step{found.step}_{attack.name}.npz"
                 with progress(f"{name} {attack.name}", len(split.labels)) as told:
                     kept = dict(file=file, identity=identity, on_batch=told)
@@ -124,7 +124,7 @@ def describe(
         "conventions": config.conventions,
         "selection": config.selection if config.num_validation else "none",
         "data_sha": dataset.fingerprint[:12],
-        "config_sha": build.fingerprint(config),
+        "config_sha": settings.fingerprint(config),
         "git_sha": git_sha(),
         "versions": versions(),
         "seconds": round(result.seconds, 2),

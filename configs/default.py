@@ -15,6 +15,14 @@ from ml_collections.config_dict import placeholder
 
 from cat_jax.types import UsageError
 
+# What most config files offer. A method without a mask network has M = 1.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "cat_cent": {},
+    "cat_cw": {"attack.loss": "margin"},
+    "at": {"method.name": "at", "mask_net.name": "OnesMask"},
+    "standard": {"method.name": "standard", "mask_net.name": "OnesMask"},
+}
+
 
 def get_config() -> ConfigDict:
     """Every field with its default; the conventions of CIFAR (facts differ on MNIST)."""

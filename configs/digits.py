@@ -10,12 +10,7 @@ from ml_collections import ConfigDict
 
 from cat_jax.configs import default
 
-VARIANTS: dict[str, dict[str, object]] = {
-    "cat_cent": {},
-    "cat_cw": {"attack.loss": "margin"},
-    "at": {"method.name": "at", "mask_net.name": "OnesMask"},
-    "standard": {"method.name": "standard", "mask_net.name": "OnesMask"},
-}
+VARIANTS = default.VARIANTS
 
 
 def get_config(variant: str = "cat_cent") -> ConfigDict:

@@ -7,7 +7,7 @@ import sys
 
 import jax
 
-from cat_jax import build, data, files
+from cat_jax import build, data, files, settings
 from cat_jax.configs import digits
 
 OVERRIDES = {
@@ -35,7 +35,7 @@ def experiment(made, num_devices=1):
     """(experiment, data set, devices) of an unresolved config."""
     devices = jax.local_devices()[:num_devices]
     dataset = data.load(made.dataset, made.data_dir)
-    return build.experiment(build.resolve(made), dataset.spec, devices), dataset, devices
+    return build.experiment(settings.resolve(made), dataset.spec, devices), dataset, devices
 
 
 def metrics(workdir):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import build, data
+from cat_jax import build, data, settings
 from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
 from cat_jax.types import UsageError
 
@@ -39,7 +39,7 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
     config = MODULES[name].get_config(variant)
     config.conventions = conventions
     config.batch_size = 4
-    made = build.experiment(build.resolve(config), SPECS[name], jax.local_devices()[:1])
+    made = build.experiment(settings.resolve(config), SPECS[name], jax.local_devices()[:1])
     state = jax.eval_shape(made.init)
     batch = {
         "image": jax.ShapeDtypeStruct((1, 4, *SPECS[name].image_shape), jnp.uint8),
@@ -57,11 +57,11 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
 
 def test_conventions_fill_in_what_is_not_set_and_only_that():
     config = mnist.get_config()
-    released = build.resolve(config)
+    released = settings.resolve(config)
     assert (released.mask_net.sees, released.attack.start_radius) == ("sum", "0.1")
     assert not released.attack.clip and released.method.certain == 1.0000001
     config.conventions, config.attack.clip = "paper", False
-    paper = build.resolve(config)
+    paper = settings.resolve(config)
     assert (paper.mask_net.sees, paper.method.kl_p) == ("pair", "calibrated")
     assert paper.attack.start_radius == paper.attack.epsilon == "0.4"
     assert not paper.attack.clip and paper.validation.clip
@@ -81,10 +81,10 @@ def test_conventions_fill_in_what_is_not_set_and_only_that():
 def test_learning_rates_drop_at_the_first_step_of_the_epoch(module, conventions, boundaries):
     config = module.get_config()
     config.conventions = conventions
-    config = build.resolve(config)
+    config = settings.resolve(config)
     num_train = {"mnist": 60_000, "cifar10": 50_000}[config.dataset] - config.num_validation
-    for settings in (config.optimizer, config.mask_optimizer):
-        _, rate = build.build_optimizer(settings, num_train, config.batch_size)
+    for optimizer in (config.optimizer, config.mask_optimizer):
+        _, rate = build.build_optimizer(optimizer, num_train, config.batch_size)
         for step, value in boundaries:
             np.testing.assert_allclose(rate(step), value, rtol=1e-5)
             np.testing.assert_allclose(rate(step - 1), 10 * value, rtol=1e-5)
@@ -104,7 +104,7 @@ def test_learning_rates_drop_at_the_first_step_of_the_epoch(module, conventions,
         ({"method.name": "cats"}, "available: standard, at, cat"),
         ({"optimizer.name": "lion"}, "available: sgd, adam"),
         ({"augment": "mixup"}, "available: none, crop_flip"),
-        ({"evaluation": "all"}, "available: none, quick, paper"),
+        ({"evaluation": "all"}, "available: paper, quick, none"),
         ({"dataset": "svhn"}, "available: cifar10"),
         ({"num_validation": 9999}, "has 256 training examples"),
         ({"method.name": "at"}, "set config.mask_net.name to OnesMask"),
@@ -128,7 +128,7 @@ def test_a_batch_that_does_not_divide_over_the_devices_is_refused():
     "text, value", [("8/255", 8 / 255), ("0.0314", 0.0314), ("0", 0), ("1", 1)]
 )
 def test_radii_are_fractions_or_decimals(text, value):
-    assert build.radius("attack.epsilon", text) == pytest.approx(value, abs=1e-15)
+    assert settings.radius("attack.epsilon", text) == pytest.approx(value, abs=1e-15)
 
 
 def test_an_unknown_variant_names_those_that_there_are():
@@ -137,9 +137,9 @@ def test_an_unknown_variant_names_those_that_there_are():
 
 
 def test_equal_configs_have_equal_fingerprints():
-    one, two = (build.fingerprint(build.resolve(digits.get_config())) for _ in range(2))
+    one, two = (settings.fingerprint(settings.resolve(digits.get_config())) for _ in range(2))
     assert one == two
-    assert one != build.fingerprint(build.resolve(digits.get_config("cat_cw")))
+    assert one != settings.fingerprint(settings.resolve(digits.get_config("cat_cw")))
     elsewhere = digits.get_config()
     elsewhere.data_dir = "/elsewhere"
-    assert one == build.fingerprint(build.resolve(elsewhere)), "the data have their own"
+    assert one == settings.fingerprint(settings.resolve(elsewhere)), "the data have their own"

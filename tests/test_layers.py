@@ -25,6 +25,7 @@ LAYERS = {
     "train_step": 4,
     "evaluate": 4,
     "checks": 4,
+    "settings": 4,
     "build": 5,
     "train": 6,
     "report": 6,

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from cat_jax import build
+from cat_jax import settings
 from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
 from cat_jax.report import paper, tables
 
 
 def published(config, **overrides):
     config.update_from_flattened_dict(overrides)
-    return paper.published(build.as_dict(build.resolve(config)))
+    return paper.published(settings.as_dict(settings.resolve(config)))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_was_not_published_has_no_reference(config, overrides):
 
 @pytest.fixture
 def workdir(tmp_path):
-    config = build.as_dict(build.resolve(mnist.get_config("cat_cw")))
+    config = settings.as_dict(settings.resolve(mnist.get_config("cat_cw")))
     (tmp_path / "config.json").write_text(json.dumps(config))
     common = dict(dataset="mnist", variant="cat_cw", seed=0, conventions="released")
     common |= dict(selection="validation", num_examples=1000, interval=[0.93, 0.96])

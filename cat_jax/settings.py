@@ -1,0 +1,96 @@
+"""A config made definite: conventions filled in, every value checked, and its fingerprint."""
+
+import fractions
+import hashlib
+import json
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from cat_jax.methods import CONVENTIONS
+from cat_jax.types import UsageError, check_choice
+
+RADII = (
+    "attack.epsilon",
+    "attack.step_size",
+    "validation.epsilon",
+    "validation.step_size",
+    "test.epsilon",
+    "test.step_size",
+    "test.cw_epsilon",
+)
+POSITIVE = ("batch_size", "num_epochs", "log_every", "save_every", "test.batch_size")
+SUITES = ("paper", "quick", "none")
+
+
+def resolve(config: ConfigDict) -> ConfigDict:
+    """A copy in which every field is set and valid, so that it says all there is to say.
+
+    Raises:
+      UsageError: for a value that cannot be meant.
+    """
+    check_choice("config.conventions", config.conventions, CONVENTIONS)
+    resolved = config.copy_and_resolve_references()
+    resolved.unlock()
+    tables = resolved.by_convention
+    del resolved["by_convention"]
+    for section, values in tables[config.conventions].items():
+        for field, value in values.items():
+            if resolved[section][field] is None:
+                resolved[section][field] = value
+    if resolved.attack.start_radius == "epsilon":
+        resolved.attack.start_radius = resolved.attack.epsilon
+    for path in (*RADII, "attack.start_radius"):
+        radius(path, _at(resolved, path))
+    for path in POSITIVE:
+        if _at(resolved, path) < 1:
+            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 1.")
+    for path in ("num_steps", "num_validation", "test.num_examples", "seed"):
+        if _at(resolved, path) < 0:
+            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 0.")
+    resolved.lock()
+    check_choice("config.selection", resolved.selection, ("validation", "test"))
+    check_choice("config.evaluation", resolved.evaluation, SUITES)
+    check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
+    return resolved
+
+
+def radius(path: str, text: str) -> float:
+    """The number that "8/255" or "0.0314" stands for.
+
+    Raises:
+      UsageError: if it is none, or outside [0, 1].
+    """
+    try:
+        value = float(fractions.Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise UsageError(
+            f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
+        ) from None
+    if not 0.0 <= value <= 1.0:
+        raise UsageError(
+            f"config.{path} is {text}; expected [0, 1], a part of the pixel range: "
+            f"for {text} of 255 grey levels write {text}/255."
+        )
+    return value
+
+
+def fingerprint(config: ConfigDict) -> str:
+    """Twelve hexadecimal digits of the config's SHA-256: equal for equal experiments.
+
+    Where the data are is left out, since their own fingerprint says which they are.
+    """
+    fields = {name: value for name, value in as_dict(config).items() if name != "data_dir"}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def as_dict(config: ConfigDict) -> dict[str, Any]:
+    """The config as plain JSON values: tuples become lists."""
+    plain: dict[str, Any] = json.loads(config.to_json())
+    return plain
+
+
+def _at(config: ConfigDict, path: str) -> Any:
+    for field in path.split("."):
+        config = config[field]
+    return config
