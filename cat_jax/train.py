@@ -16,7 +16,7 @@ from cat_jax import build, checkpoint, data
 from cat_jax.build import Experiment
 from cat_jax.evaluate import Evaluator
 from cat_jax.logs import MetricsLog, NonFiniteLoss
-from cat_jax.state import NetworkState, TrainState
+from cat_jax.state import TrainState
 from cat_jax.types import PyTree, UsageError
 
 logger = logging.getLogger(__name__)
@@ -67,12 +67,7 @@ def train(
 
 def classifier_variables(state: TrainState) -> PyTree:
     """What the classifier's `apply` takes."""
-    return network_variables(state.classifier)
-
-
-def network_variables(net: NetworkState) -> PyTree:
-    """Parameters and running statistics of one network."""
-    return {"params": net.params, "batch_stats": net.batch_stats}
+    return {"params": state.classifier.params, "batch_stats": state.classifier.batch_stats}
 
 
 class _Run:
@@ -130,9 +125,9 @@ class _Run:
                 bar.update()
                 if bar_text:
                     bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
-                if stopping:
+                if stopping and done < total:
                     logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
-                    return done == total
+                    return False
         if not len(self.validation.labels):
             self._save(self.best, state, 1, {"score": -1.0})
         return True

@@ -105,8 +105,11 @@ def test_four_devices_train_as_one_does(whole, tmp_path):
     chex.assert_trees_all_close(state, one, rtol=1e-3, atol=1e-3)
 
 
-def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path):
-    run(tmp_path, num_validation=0, num_steps=3)
+def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, monkeypatch):
+    """Also where the signal to stop comes in the last step."""
+    act_at(monkeypatch, 2, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+    finished, _ = run(tmp_path, num_validation=0, num_steps=3)
+    assert finished
     best, last = (small_runs.manifest(tmp_path, which) for which in ("best", "last"))
     assert best["step"] == last["step"] == 3
     assert best["arrays"] == last["arrays"]
