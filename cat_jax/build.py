@@ -209,7 +209,7 @@ def validation_attack(config: ConfigDict) -> NamedAttack:
     return NamedAttack(f"pgd{settings.num_steps}", pgd, epsilon, settings.clip)
 
 
-def test_attacks(config: ConfigDict) -> list[NamedAttack]:
+def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
     """The attacks of `config.evaluation`, in the order of the paper's tables (sec. 5.3)."""
     settings = config.test
     epsilon, step_size = (

@@ -77,7 +77,7 @@ def evaluate(
     devices: list[jax.Device],
 ) -> None:
     """Attacks best/ and last/, writes results.jsonl and prints the table."""
-    config, attacks = experiment.config, build.test_attacks(experiment.config)
+    config, attacks = experiment.config, build.evaluation_attacks(experiment.config)
     split = dataset.test.first(config.test.num_examples or len(dataset.test.labels))
     evaluator = Evaluator(experiment.classifier, config.seed, config.test.batch_size, devices)
     template = jax.eval_shape(experiment.init)
