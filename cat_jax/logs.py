@@ -79,6 +79,10 @@ class MetricsLog:
             if isinstance(value, float):
                 self._board.add_scalar(name, value, step)
 
+    def lines(self) -> list[dict[str, Any]]:
+        """All that metrics.jsonl holds."""
+        return files.read_json_lines(self._file)
+
     def close(self) -> None:
         """Finishes the TensorBoard file."""
         self._board.close()

@@ -27,12 +27,14 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, checkpoint, data, settings, train, workdirs
+from cat_jax import build, checkpoint, data, masks, settings, train, workdirs
 from cat_jax.evaluate import Evaluator, Result
 from cat_jax.report import tables
+from cat_jax.state import TrainState
 from cat_jax.types import UsageError
 
 logger = logging.getLogger(__name__)
+MASKED = 1000  # Test images whose masks are described.
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
@@ -82,26 +84,54 @@ def evaluate(
     evaluator = Evaluator(experiment.classifier, config.seed, config.test.batch_size, devices)
     template = jax.eval_shape(experiment.init)
     of_attacks = f"{config.seed} {settings.fingerprint(config.test)}"
-    done: dict[int, list[Result]] = {}
-    for name in ("best", "last"):
-        found = checkpoint.newest(workdir / "checkpoints" / name)
+    done: dict[tuple[int, str], list[Result]] = {}
+    for name, folder, suffix in evaluated(config.average_decay > 0):
+        found = checkpoint.newest(workdir / "checkpoints" / folder)
         if found is None:
-            raise UsageError(f"{workdir} holds no checkpoint {name}/; train first: --mode=train.")
-        if found.step not in done:
-            variables = train.classifier_variables(checkpoint.restore(found, template))
-            done[found.step] = []
+            raise UsageError(f"{workdir} holds no checkpoint {folder}/; train first: --mode=train.")
+        state = checkpoint.restore(found, template)  # In the end that of last/.
+        this = found.step, suffix
+        if this not in done:
+            variables = train.weights(state)[suffix]
+            done[this] = []
             for attack in attacks:
-                identity = f"{found.digest} {attack.name} {of_attacks} {dataset.fingerprint}"
-                file = workdir / "evaluation" / f"step{found.step}_{attack.name}.npz"
+                identity = (
+                    f"{found.digest}{suffix} {attack.name} {of_attacks} {dataset.fingerprint}"
+                )
+                file = workdir / "evaluation" / f"step{found.step}{suffix}_{attack.name}.npz"
                 with progress(f"{name} {attack.name}", len(split.labels)) as told:
                     kept = dict(file=file, identity=identity, on_batch=told)
-                    done[found.step].append(evaluator(variables, attack, split, **kept))
-        records = [
-            describe(experiment, dataset, name, found.step, result) for result in done[found.step]
-        ]
+                    done[this].append(evaluator(variables, attack, split, **kept))
+        records = [describe(experiment, dataset, name, found.step, r) for r in done[this]]
         workdirs.write_results(workdir, records)
     if attacks:
         print(tables.runs_table([workdir]))
+        if config.mask_net.name != "OnesMask" and dataset.spec.image_shape[-1] == 1:
+            print(describe_mask(experiment, split.first(MASKED), state))
+
+
+def describe_mask(experiment: build.Experiment, split: data.Split, state: TrainState) -> str:
+    """What g lets through on the digits of `split`, and around them."""
+    means = masks.mask_means(
+        experiment.classifier,
+        experiment.mask_net,
+        experiment.method.attack,
+        state,
+        split,
+        seed=experiment.config.seed,
+        batch_size=experiment.config.test.batch_size,
+    )
+    return (
+        f"Mean of M over the first {len(split.labels)} test images: {means.digit:.3f} on the digit "
+        f"(pixels of {masks.INK} and more), {means.background:.3f} on the background."
+    )
+
+
+def evaluated(averaged: bool) -> list[tuple[str, str, str]]:
+    """What is attacked: its name in the results, the checkpoint's folder, which weights in it."""
+    raw = [("best", "best", ""), ("last", "last", "")]
+    averages = [("best_average", "best_average", "_average"), ("last_average", "last", "_average")]
+    return raw + (averages if averaged else [])
 
 
 def describe(

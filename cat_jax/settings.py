@@ -13,13 +13,23 @@ from cat_jax.types import UsageError, check_choice
 RADII = (
     "attack.epsilon",
     "attack.step_size",
+    "attack.start_radius",
+    "attack.start_std",
+    "attack.min_epsilon",
     "validation.epsilon",
     "validation.step_size",
     "test.epsilon",
     "test.step_size",
     "test.cw_epsilon",
 )
-POSITIVE = ("batch_size", "num_epochs", "log_every", "save_every", "test.batch_size")
+POSITIVE = (
+    *("batch_size", "num_epochs", "num_parts", "log_every", "save_every", "test.batch_size"),
+    *("attack.num_steps", "validation.num_steps", "validation.every_epochs"),
+)
+NOT_NEGATIVE = (
+    *("num_steps", "num_validation", "seed", "test.num_examples", "test.num_restarts"),
+    *("awp.gamma", "awp.warmup_epochs", "average_decay"),
+)
 SUITES = ("paper", "quick", "none")
 
 
@@ -38,21 +48,38 @@ def resolve(config: ConfigDict) -> ConfigDict:
         for field, value in values.items():
             if resolved[section][field] is None:
                 resolved[section][field] = value
-    if resolved.attack.start_radius == "epsilon":
-        resolved.attack.start_radius = resolved.attack.epsilon
-    for path in (*RADII, "attack.start_radius"):
+    for field in ("step_size", "start_radius"):
+        resolved.attack[field] = _in_epsilons(resolved.attack[field], resolved.attack.epsilon)
+    for path in RADII:
         radius(path, _at(resolved, path))
     for path in POSITIVE:
         if _at(resolved, path) < 1:
             raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 1.")
-    for path in ("num_steps", "num_validation", "test.num_examples", "seed"):
-        if _at(resolved, path) < 0:
+    for path in NOT_NEGATIVE:
+        if not _at(resolved, path) >= 0:
             raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 0.")
+    if not resolved.average_decay < 1:
+        raise UsageError(
+            f"config.average_decay is {resolved.average_decay}; expected less than 1, such as "
+            "0.999, or 0 for no average."
+        )
     resolved.lock()
     check_choice("config.selection", resolved.selection, ("validation", "test"))
     check_choice("config.evaluation", resolved.evaluation, SUITES)
     check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
     return resolved
+
+
+def _in_epsilons(text: str, epsilon: str) -> str:
+    """ "epsilon/20" as a number, for this epsilon; any other text as it is."""
+    head, slash, divisor = text.partition("/")
+    if head != "epsilon":
+        return text
+    radius("attack.epsilon", epsilon)
+    try:
+        return str(fractions.Fraction(epsilon) / fractions.Fraction(divisor)) if slash else epsilon
+    except (ValueError, ZeroDivisionError):
+        return text  # Refused with the other radii.
 
 
 def radius(path: str, text: str) -> float:

@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from tqdm import tqdm
 
-from cat_jax import build, checkpoint, data
+from cat_jax import build, checkpoint, checks, data
 from cat_jax.build import Experiment
-from cat_jax.evaluate import Evaluator
+from cat_jax.evaluate import Evaluator, NamedAttack
 from cat_jax.logs import MetricsLog, NonFiniteLoss
-from cat_jax.state import TrainState
+from cat_jax.state import TrainState, variables_of
 from cat_jax.types import PyTree, UsageError
 
 logger = logging.getLogger(__name__)
-COLLAPSED = 0.05  # A mean mask below this leaves the classifier nothing to defend against.
 
 
 @dataclasses.dataclass
@@ -65,9 +66,10 @@ def train(
             ) from error
 
 
-def classifier_variables(state: TrainState) -> PyTree:
-    """What the classifier's `apply` takes."""
-    return {"params": state.classifier.params, "batch_stats": state.classifier.batch_stats}
+def weights(state: TrainState) -> dict[str, PyTree]:
+    """What can be evaluated, by the suffix of its name: the classifier, and its average."""
+    found = {"": variables_of(state.classifier)}
+    return found | ({"_average": state.average} if state.average else {})
 
 
 class _Run:
@@ -82,18 +84,18 @@ class _Run:
     ) -> None:
         config = experiment.config
         self.experiment, self.config, self.devices = experiment, config, devices
-        self.last, self.best = (workdir / "checkpoints" / name for name in ("last", "best"))
+        self.folders = workdir / "checkpoints"
+        self.last = self.folders / "last"
+        self.num_classes = dataset.spec.num_classes
         self.split, validation = data.split_validation(
             dataset.train, config.num_validation, config.seed
         )
         self.validation = dataset.test if config.selection == "test" else validation
-        self.attack = build.validation_attack(config)
+        self.attack, self.probe = build.validation_attacks(config)
         self.evaluator = Evaluator(
             experiment.classifier, config.seed, config.test.batch_size, devices
         )
         self.state, self.start = self._begin()
-        found = checkpoint.newest(self.best)
-        self.best_score = found.meta["score"] if found else -1.0
         self.log = MetricsLog(workdir, self.start)
 
     def _begin(self) -> tuple[TrainState, int]:
@@ -129,7 +131,8 @@ class _Run:
                     logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
                     return False
         if not len(self.validation.labels):
-            self._save(self.best, state, 1, {"score": -1.0})
+            for suffix in weights(state):
+                self._save(self.folders / f"best{suffix}", state, 1, {"score": -1.0})
         return True
 
     def kept(self) -> str:
@@ -143,7 +146,8 @@ class _Run:
         indices = data.batch_indices(
             self.config.seed, step, len(self.split.labels), self.config.batch_size
         ).reshape(len(self.devices), -1)
-        return {"image": self.split.images[indices], "label": self.split.labels[indices]}
+        images, labels = self.split.images[indices], self.split.labels[indices]
+        return {"image": images, "label": labels, "index": indices.astype(np.int32)}
 
     def _epoch(self, step: int) -> float:
         return step * self.config.batch_size / len(self.split.labels)
@@ -153,9 +157,9 @@ class _Run:
         if not len(self.validation.labels):
             return False
         every = self.config.validation.every_epochs
-        sizes = len(self.split.labels), self.config.batch_size
-        epoch = data.epoch_of(step, *sizes)
-        begins = step == data.steps_until(epoch, *sizes)
+        clock = data.Clock(len(self.split.labels), self.config.batch_size)
+        epoch = clock.epoch_of(step)
+        begins = step == clock.steps_until(epoch)
         return step == self.experiment.num_steps or (begins and epoch % every == 0)
 
     def _flush(self, step: int) -> dict[str, float]:
@@ -164,33 +168,68 @@ class _Run:
         return {"loss": means["classifier_loss"], "images/s": means["images_per_second"]}
 
     def _validate(self, state: TrainState, step: int) -> dict[str, float]:
-        """Natural and robust accuracy; the best sum so far is kept in best/."""
-        variables = classifier_variables(state)
-        results = [
-            self.evaluator(variables, attack, self.validation)
-            for attack in (build.NATURAL, self.attack)
-        ]
-        natural, robust = (result.accuracy for result in results)
+        """Natural and robust accuracy; the best sum so far is kept in best/.
+
+        The average of the classifier, if there is one, has its own best_average/.
+        """
+        scores: dict[str, float] = {}
+        for suffix, variables in weights(state).items():
+            natural, robust = (self._accuracy(variables, a) for a in (build.NATURAL, self.attack))
+            own = {f"validation_natural{suffix}": natural, f"validation_robust{suffix}": robust}
+            scores |= own
+            best = self.folders / f"best{suffix}"
+            if natural + robust > self._best_score(best):
+                self._save(best, state, 1, {"score": natural + robust, **own})
+        variables = variables_of(state.classifier)
+        scores["validation_fgsm"] = self._accuracy(variables, self.probe)
+        scores["validation_zero_gradients"] = self._zero_gradients(variables)
         mask = self.log.latest["mask"]  # Over the steps of the last line of the log.
-        about_mask = f", mean mask {mask:.3f}" if state.mask_net.params else ""
+        epoch = self._epoch(step)
+        self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
+        masked = state.mask_net.params
         logger.info(
-            "step %d, epoch %.1f: %s natural %.1f%%, %s %.1f%%%s",
-            *(step, self._epoch(step), self.config.selection, 100 * natural),
-            *(self.attack.name, 100 * robust, about_mask),
+            "step %d, epoch %.1f: %s %s%s",
+            *(step, epoch, self.config.selection),
+            ", ".join(
+                f"{name.removeprefix('validation_')} {100 * score:.1f}%"
+                for name, score in scores.items()
+                if "zero" not in name
+            ),
+            f", mean mask {mask:.3f}" if masked else "",
         )
-        if mask < COLLAPSED:
-            logger.warning(
-                "The mean of M is %.3f: the mask hides the attack, so that training is hardly "
-                "adversarial; a smaller config.method.beta1 keeps it open.",
-                mask,
-            )
-        scores = {"validation_natural": natural, "validation_robust": robust}
-        self.log.write(step, {"epoch": self._epoch(step), **scores, "validation_mask": mask})
-        if natural + robust > self.best_score:
-            self.best_score = natural + robust
-            self._save(self.best, state, 1, {"score": self.best_score, **scores})
+        if self.config.method.name != "standard":
+            for text in self._warnings():
+                logger.warning("%s", text)
         self.log.restart_clock()
-        return {"natural": natural, "robust": robust}
+        return {"natural": scores["validation_natural"], "robust": scores["validation_robust"]}
+
+    def _accuracy(self, variables: PyTree, attack: NamedAttack) -> float:
+        return self.evaluator(variables, attack, self.validation).accuracy
+
+    def _zero_gradients(self, variables: PyTree) -> float:
+        """Over the first images of the validation split, one batch of them."""
+        few = self.validation.first(min(self.config.test.batch_size, len(self.validation.labels)))
+        logits_fn = Partial(self.experiment.classifier.apply, variables)
+        return float(
+            checks.zero_gradients(logits_fn, data.to_unit(jnp.asarray(few.images)), few.labels)
+        )
+
+    def _warnings(self) -> list[str]:
+        """Of the validations that the log holds: also of those before a resume."""
+        history = [
+            {name.removeprefix("validation_"): value for name, value in line.items()}
+            for line in self.log.lines()
+            if "validation_robust" in line
+        ]
+        return checks.warnings(
+            history,
+            num_examples=len(self.validation.labels),
+            num_classes=self.num_classes,
+        )
+
+    def _best_score(self, folder: pathlib.Path) -> float:
+        found = checkpoint.newest(folder)
+        return found.meta["score"] if found else -1.0
 
     def _save(
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]

@@ -7,11 +7,13 @@ from typing import Any
 from cat_jax import files
 from cat_jax.types import UsageError
 
-# What a resumed run may change: it does not touch the steps that are done.
+# What a resumed run may change: it does not touch the steps that are done. Nor does num_epochs,
+# but under a schedule that stretches over them all.
 FREE = {"data_dir", "evaluation", "test", "log_every", "save_every", "keep_checkpoints"} | {
     "num_epochs",
     "num_steps",
 }
+STRETCHING = {"cosine", "cyclic"}
 
 
 def write_config(workdir: pathlib.Path, config: dict[str, Any]) -> None:
@@ -45,10 +47,12 @@ def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
 def refuse_other(workdir: pathlib.Path, kept: dict[str, Any], config: dict[str, Any]) -> None:
     """Raises UsageError with the differences if the workdir is of another experiment."""
     old, new = _flat(kept), _flat(config)
+    schedules = {config[name]["schedule"] for name in ("optimizer", "mask_optimizer")}
+    free = FREE - ({"num_epochs"} if schedules & STRETCHING else set())
     differences = [
         f"{path}: {old.get(path)!r} there, {new.get(path)!r} now"
         for path in sorted(old.keys() | new.keys())
-        if old.get(path) != new.get(path) and path.split(".")[0] not in FREE
+        if old.get(path) != new.get(path) and path.split(".")[0] not in free
     ]
     if differences:
         raise UsageError(

@@ -15,13 +15,48 @@ from ml_collections.config_dict import placeholder
 
 from cat_jax.types import UsageError
 
-# What most config files offer. A method without a mask network has M = 1.
+# A method without a mask network has M = 1.
+_WITHOUT_MASK = {"mask_net.name": "OnesMask"}
+# How TRADES, MART, FAT and logit pairing were published: batch norm in inference mode while
+# attacking, from a Gaussian start, always within [0, 1], under both conventions.
+_PUBLISHED_BASELINE = _WITHOUT_MASK | {
+    "attack.batch_norm": "inference",
+    "attack.start": "gaussian",
+    "attack.clip": True,
+}
+_AWP = {"awp.gamma": 0.005, "awp.warmup_epochs": 10}
+# What every config file offers; each adds hyper-parameters of its own.
 VARIANTS: dict[str, dict[str, Any]] = {
     "cat_cent": {},
     "cat_cw": {"attack.loss": "margin"},
-    "at": {"method.name": "at", "mask_net.name": "OnesMask"},
-    "standard": {"method.name": "standard", "mask_net.name": "OnesMask"},
+    "cat_kl": {"attack.loss": "kl"},
+    "a1": _WITHOUT_MASK | {"method.weighted": False},
+    "a2": _WITHOUT_MASK,
+    "at": _WITHOUT_MASK | {"method.name": "at", "attack.batch_norm": "training"},
+    "trades": _PUBLISHED_BASELINE | {"method.name": "trades", "attack.loss": "kl"},
+    "mart": _PUBLISHED_BASELINE | {"method.name": "mart"},
+    "fat": _PUBLISHED_BASELINE | {"method.name": "fat", "attack.loss": "kl"},
+    "alp": _PUBLISHED_BASELINE
+    | {"method.name": "alp", "method.weight": 0.5, "method.pairing": "mean_square"}
+    | {"method.natural_weight": 0.5, "method.adversarial_weight": 0.5},
+    "mma": _PUBLISHED_BASELINE | {"method.name": "mma", "attack.start": "uniform"},
+    "mma_anpgd": _PUBLISHED_BASELINE | {"method.name": "mma_anpgd", "attack.start": "uniform"},
+    "standard": _WITHOUT_MASK | {"method.name": "standard"},
 }
+VARIANTS |= {
+    "at_awp": VARIANTS["at"] | {"awp.gamma": 0.01},
+    "trades_awp": VARIANTS["trades"] | _AWP,
+    "cat_awp": VARIANTS["cat_cent"] | _AWP,
+}
+
+
+def variants(*tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """`VARIANTS`, with the overrides of each table added to those of the same name."""
+    made = {name: dict(overrides) for name, overrides in VARIANTS.items()}
+    for table in tables:
+        for name, overrides in table.items():
+            made[name] |= overrides
+    return made
 
 
 def get_config() -> ConfigDict:
@@ -37,38 +72,56 @@ def get_config() -> ConfigDict:
     config.num_validation = 0  # Held out of the training split; 0: train on all, best/ is last/.
     config.selection = "validation"  # What chooses best/: "validation", or "test" (optimistic).
     config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.2).
+    # Or "crop_flip_zero": the same with zeros around, as TRADES, MART and FAT have it.
 
     # Networks (sec. 5.1). mean and std, on the [0, 1] scale, are applied inside the classifier.
     config.classifier = ConfigDict({"name": "SmallCNN", "mean": (), "std": ()})
+    config.classifier.normalize = True  # False: mean and std are left unused.
     config.mask_net = ConfigDict({"name": "SmallMask"})
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).
+    config.sync_batch_norm = True  # Batch statistics over all devices; False: each its own.
+    config.average_decay = 0.0  # Of a moving average of the classifier, evaluated too; 0: none.
 
-    # Method (Algorithm 1).
+    # Method (Algorithm 1, and the paper's appendix for the others).
     config.method = method = ConfigDict()
-    method.name = "cat"  # standard, at, cat.
-    method.beta = 5.0  # Weight of the divergence in theta's loss (Eq. 13).
+    method.name = "cat"  # standard, at, trades, mart, fat, alp, mma, mma_anpgd, cat.
+    method.beta = 5.0  # Weight of the divergence in theta's loss (Eq. 13); TRADES', FAT's too.
     method.beta1 = 0.05  # Weight of the cross-entropy in phi's loss (Eq. 14).
+    method.weighted = True  # Weigh the natural cross-entropy as Eq. 8 does; ablation A1: False.
     method.kl_p = placeholder(str)  # P of both KL(P || Q): "calibrated" or "reference" (x, x').
     method.certain = placeholder(float)  # c in the weight c - p(y | x) of Eq. 8.
-    method.train_mode_attack = placeholder(bool)  # Batch norm in training mode while attacking.
-    method.train_mode_mask_loss = placeholder(bool)  # And in the classifier under phi's loss.
+    # Batch norm of the classifier under phi's loss: "inference" or "training".
+    method.mask_loss_batch_norm = placeholder(str)
     method.closing_forward = placeholder(bool)  # One more forward on x after both updates.
+    method.weight = 5.0  # lambda of MART and of logit pairing.
+    method.pairing = "norm"  # Of logits: "norm" (the paper's appendix) or "mean_square".
+    method.natural_weight = 0.0  # Of the two cross-entropies of logit pairing.
+    method.adversarial_weight = 1.0
 
     # Training attack (Eq. 9).
     config.attack = attack = ConfigDict()
     attack.loss = "cross_entropy"  # Or "margin": C&W's, "kl": TRADES'.
     attack.kappa = 50.0  # Of the margin loss, in logits.
-    attack.epsilon = "8/255"  # Radius of the L-infinity ball.
-    attack.step_size = "2/255"
+    attack.epsilon = "8/255"  # Radius of the L-infinity ball. mma_anpgd: the margin asked for.
+    attack.step_size = "2/255"  # "epsilon/20" is understood too.
     attack.num_steps = 10
+    attack.start = "uniform"  # Or "gaussian", for which start_std is the scale.
     attack.start_radius = placeholder(str)  # Of the uniform start. "epsilon": the ball's; "0": x.
+    attack.start_std = "0.001"
     attack.clip = placeholder(bool)  # Keep x' in [0, 1]; without, it is another threat model.
+    attack.batch_norm = placeholder(str)  # Of the attacked classifier: "inference", "training".
     attack.closing_forward = placeholder(bool)  # One more forward on what the attack found.
+    attack.tau_epochs = (30, 50, 70)  # First epochs, from 0, of FAT's tau = 1, 2, 3.
+    attack.min_epsilon = "0.005"  # mma_anpgd: least radius of its PGD.
+
+    # Adversarial weight perturbation: each kernel moves by gamma times its norm. 0: none.
+    config.awp = ConfigDict({"gamma": 0.0, "warmup_epochs": 0})
 
     # Optimisation (sec. 5.1 and 5.2). `batch_size` is global: over all devices.
     config.batch_size = 128
     config.num_epochs = 140
     config.num_steps = 0  # Stop after so many steps; 0: after num_epochs.
+    config.num_parts = 1  # Gradients are accumulated over so many parts of a device's batch.
     config.optimizer = _optimizer()
     config.mask_optimizer = _optimizer()
 
@@ -90,6 +143,7 @@ def get_config() -> ConfigDict:
     test.cw_kappa = 50.0
     test.cw_random_start = placeholder(bool)
     test.unclipped = False  # Also PGD without [0, 1]: the published MNIST numbers.
+    test.num_restarts = 0  # Also PGD-40 from so many random starts; 0: not.
     test.num_examples = 0  # The first so many; 0: all.
     test.batch_size = 250
 
@@ -124,9 +178,12 @@ def _optimizer() -> ConfigDict:
     optimizer.name = "sgd"  # Or "adam".
     optimizer.learning_rate = 0.1
     optimizer.momentum = 0.9  # Of SGD.
-    optimizer.weight_decay = 5e-4  # Coupled: added to the gradient, on all parameters.
+    optimizer.weight_decay = 5e-4  # Coupled: added to the gradient before momentum.
+    optimizer.decay = "all"  # Or "kernels": spares biases and what normalisation learns.
+    optimizer.schedule = "drops"  # Or "cosine" to 0, "cyclic": up to 2/5 of num_epochs and down.
     optimizer.drop_epochs = placeholder(tuple)  # First epochs of the lower rates, from 0.
-    optimizer.drop_factor = 0.1
+    optimizer.drop_factors = (0.1,)  # One for all drops, or one for each.
+    optimizer.per = "epoch"  # The rate follows whole epochs, or at each "iteration" their fraction.
     return optimizer
 
 
@@ -139,11 +196,15 @@ def _conventions() -> ConfigDict:
                 "method": {
                     "kl_p": "calibrated",
                     "certain": 1.0,
-                    "train_mode_attack": False,
-                    "train_mode_mask_loss": False,
+                    "mask_loss_batch_norm": "inference",
                     "closing_forward": False,
                 },
-                "attack": {"start_radius": "epsilon", "clip": True, "closing_forward": False},
+                "attack": {
+                    "start_radius": "epsilon",
+                    "clip": True,
+                    "batch_norm": "inference",
+                    "closing_forward": False,
+                },
                 "optimizer": {"drop_epochs": (100, 120)},
                 "mask_optimizer": {"drop_epochs": (100, 120)},
                 "validation": {"clip": True},
@@ -154,11 +215,15 @@ def _conventions() -> ConfigDict:
                 "method": {
                     "kl_p": "reference",
                     "certain": 1.0000001,
-                    "train_mode_attack": True,
-                    "train_mode_mask_loss": True,
+                    "mask_loss_batch_norm": "training",
                     "closing_forward": True,
                 },
-                "attack": {"start_radius": "epsilon", "clip": True, "closing_forward": True},
+                "attack": {
+                    "start_radius": "epsilon",
+                    "clip": True,
+                    "batch_norm": "training",
+                    "closing_forward": True,
+                },
                 "optimizer": {"drop_epochs": (100, 120)},
                 "mask_optimizer": {"drop_epochs": (100, 120)},
                 "validation": {"clip": True},

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from cat_jax.configs import default
 
-VARIANTS = default.VARIANTS
+VARIANTS = default.variants({"trades": {"method.beta": 6.0}, "fat": {"method.beta": 6.0}})
 
 
 def get_config(variant: str = "cat_cent") -> ConfigDict:

@@ -2,10 +2,11 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
-from cat_jax.data import batch_indices, batches, epoch_of, padded_batches, steps_until
+from cat_jax.data import Clock, batch_indices, batches, padded_batches
 from cat_jax.types import UsageError
 
 # (examples, batch size): dividing, not dividing, one batch an epoch, batches over several epochs.
@@ -14,7 +15,7 @@ SIZES = [(12, 4), (10, 4), (7, 7), (5, 13), (1, 3), (1437, 128)]
 
 @pytest.mark.parametrize(("num_examples", "batch_size"), SIZES)
 def test_the_stream_is_whole_permutations_one_after_another(num_examples, batch_size):
-    steps = steps_until(3, num_examples, batch_size)
+    steps = Clock(num_examples, batch_size).steps_until(3)
     stream = np.concatenate(
         [batch_indices(7, step, num_examples, batch_size) for step in range(steps)]
     )
@@ -57,7 +58,18 @@ def test_the_order_is_the_one_that_earlier_results_were_made_with():
 def test_a_late_step_is_as_good_as_an_early_one_and_int32_steps_do_not_overflow():
     late = batch_indices(0, np.int32(2_000_000), 60_000, 4096)
     np.testing.assert_array_equal(late, batch_indices(0, 2_000_000, 60_000, 4096))
-    assert epoch_of(np.int32(2_000_000), 60_000, 4096) == 2_000_000 * 4096 // 60_000
+    assert Clock(60_000, 4096).epoch_of(np.int32(2_000_000)) == 2_000_000 * 4096 // 60_000
+
+
+def test_the_clock_counts_as_exactly_in_a_compiled_step():
+    clock = Clock(50_000, 128)
+    steps = np.array([0, 390, 391, 38_281, 38_282, 39_062, 2_000_000], np.int32)
+    np.testing.assert_array_equal(
+        jax.jit(clock.epoch_of)(steps), [int(step) * 128 // 50_000 for step in steps]
+    )
+    np.testing.assert_allclose(jax.jit(clock.epochs_after)(steps), (steps + 1.0) * 128 / 50_000)
+    even = Clock(50_000, 100)  # 1 / 500 is not a float: a sum of such would miss the end.
+    assert [float(jax.jit(even.epochs_after)(499 + 500 * k)) for k in range(9)] == [*range(1, 10)]
 
 
 def test_a_caller_cannot_change_the_order_of_later_batches():
@@ -71,10 +83,11 @@ def test_a_caller_cannot_change_the_order_of_later_batches():
 def test_the_first_step_of_an_epoch_is_the_first_that_epoch_of_counts_to_it(
     num_examples, batch_size
 ):
+    clock = Clock(num_examples, batch_size)
     for epoch in range(4):
-        first = steps_until(epoch, num_examples, batch_size)
-        assert epoch_of(first, num_examples, batch_size) >= epoch
-        assert first == 0 or epoch_of(first - 1, num_examples, batch_size) < epoch
+        first = clock.steps_until(epoch)
+        assert clock.epoch_of(first) >= epoch
+        assert first == 0 or clock.epoch_of(first - 1) < epoch
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8, 100])
@@ -95,8 +108,7 @@ def test_impossible_sizes_are_refused_with_their_numbers(num_examples, batch_siz
     message = f"Cannot cut {num_examples} examples into batches of {batch_size}"
     for call in (
         lambda: batch_indices(0, 0, num_examples, batch_size),
-        lambda: epoch_of(0, num_examples, batch_size),
-        lambda: steps_until(0, num_examples, batch_size),
+        lambda: Clock(num_examples, batch_size),
         lambda: list(padded_batches(num_examples, batch_size)),
     ):
         with pytest.raises(UsageError, match=message):

@@ -10,8 +10,10 @@ import small_runs
 
 from cat_jax import build, data, settings
 from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
+from cat_jax.report import paper
 from cat_jax.types import UsageError
 
+NO_MASK = {"mask_net.name": "OnesMask"}
 SPECS = {
     "digits": data.Spec((8, 8, 1), 10, 1437),
     "mnist": data.Spec((28, 28, 1), 10, 60_000),
@@ -20,8 +22,19 @@ SPECS = {
     "preact_cifar100": data.Spec((32, 32, 3), 100, 50_000),
 }
 MODULES = {name: importlib.import_module(f"cat_jax.configs.{name}") for name in SPECS}
+ROWS_OF = {
+    "mnist": "mnist",
+    "cifar10_preact_resnet18": "preact_cifar10",
+    "cifar10_wide_resnet": "wrn_cifar10",
+    "cifar100": "preact_cifar100",
+    "beta": "preact_cifar10",
+    "beta1": "preact_cifar10",
+}
 CASES = [(name, variant) for name in SPECS for variant in MODULES[name].VARIANTS]
-FULL = "wrn_cifar10"  # Tracing it takes 10 s: the fast tests trace one variant.
+# Tracing takes a second to ten: the fast tests trace each variant on some network.
+ALL = list(MODULES["digits"].VARIANTS)
+FAST = {("digits", variant) for variant in ALL} | {("mnist", "cat_cw"), ("mnist", "trades")}
+FAST |= {("preact_cifar10", "cat_cw"), ("preact_cifar100", "mart")}
 
 
 @pytest.mark.parametrize("conventions", ["released", "paper"])
@@ -30,7 +43,7 @@ FULL = "wrn_cifar10"  # Tracing it takes 10 s: the fast tests trace one variant.
     [
         pytest.param(name, variant, marks=pytest.mark.slow if slow else ())
         for name, variant in CASES
-        for slow in [name == FULL or variant in ("at", "standard")]
+        for slow in [(name, variant) not in FAST]
     ],
 )
 def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
@@ -44,6 +57,7 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
     batch = {
         "image": jax.ShapeDtypeStruct((1, 4, *SPECS[name].image_shape), jnp.uint8),
         "label": jax.ShapeDtypeStruct((1, 4), jnp.int32),
+        "index": jax.ShapeDtypeStruct((1, 4), jnp.int32),
     }
     after, metrics = jax.eval_shape(made.step_fn, state, batch, jax.random.key(0))
 
@@ -84,10 +98,96 @@ def test_learning_rates_drop_at_the_first_step_of_the_epoch(module, conventions,
     config = settings.resolve(config)
     num_train = {"mnist": 60_000, "cifar10": 50_000}[config.dataset] - config.num_validation
     for optimizer in (config.optimizer, config.mask_optimizer):
-        _, rate = build.build_optimizer(optimizer, num_train, config.batch_size)
+        clock = data.Clock(num_train, config.batch_size)
+        _, rate = build.build_optimizer(optimizer, clock, config.num_epochs)
         for step, value in boundaries:
             np.testing.assert_allclose(rate(step), value, rtol=1e-5)
             np.testing.assert_allclose(rate(step - 1), 10 * value, rtol=1e-5)
+
+
+def rates(overrides, steps):
+    """Learning rates of 10 epochs of 8 steps each."""
+    config = small_runs.config(**overrides)
+    resolved = settings.resolve(config).optimizer
+    rate = build.build_optimizer(resolved, data.Clock(80, 10), 10)[1]
+    return [float(jax.jit(rate)(step)) for step in steps]
+
+
+def test_a_rate_per_iteration_drops_where_the_fraction_of_epochs_says():
+    """Rice et al.: the last update of an epoch already has the next one's rate."""
+    drops = {
+        "optimizer.learning_rate": 1.0,
+        "optimizer.drop_epochs": (2, 4),
+        "optimizer.drop_factors": (0.3, 0.5),
+    }
+    steps = [14, 15, 16, 30, 31, 32]
+    whole = rates(drops, steps)
+    np.testing.assert_allclose(whole, [1, 1, 0.3, 0.3, 0.3, 0.15], rtol=1e-6)
+    fractions = rates(drops | {"optimizer.per": "iteration"}, steps)
+    np.testing.assert_allclose(fractions, [1, 0.3, 0.3, 0.3, 0.15, 0.15], rtol=1e-6)
+
+
+@pytest.mark.parametrize("per", ["epoch", "iteration"])
+def test_cosine_and_cyclic_rates_in_closed_form(per):
+    steps = np.arange(0, 80, 7)
+    epochs = steps // 8 if per == "epoch" else (steps + 1) / 8
+    both = {"optimizer.learning_rate": 0.2, "optimizer.per": per}
+    cosine = rates(both | {"optimizer.schedule": "cosine"}, steps)
+    np.testing.assert_allclose(cosine, 0.1 * (1 + np.cos(np.pi * epochs / 10)), atol=1e-7)
+    cyclic = rates(both | {"optimizer.schedule": "cyclic"}, steps)
+    np.testing.assert_allclose(
+        cyclic, 0.2 * np.minimum(epochs / 4, (10 - epochs) / 6), rtol=1e-5, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("decay, decayed", [("all", {1, 2}), ("kernels", {2})])
+def test_weight_decay_is_of_what_it_says(decay, decayed):
+    config = small_runs.config(**{"optimizer.decay": decay, "optimizer.weight_decay": 0.1})
+    resolved = settings.resolve(config).optimizer
+    resolved = resolved.copy_and_resolve_references()
+    resolved.name, resolved.momentum = "sgd", 0.0
+    tx, _ = build.build_optimizer(resolved, data.Clock(80, 10), 10)
+    params = {n: jnp.ones((2,) * n) for n in (1, 2)}
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = tx.update(zeros, tx.init(params), params)
+    assert {n for n in params if np.any(updates[n])} == decayed
+
+
+def test_the_friendly_attacks_tau_follows_the_epochs():
+    config = small_runs.config(**{"method.name": "fat", "attack.tau_epochs": (1, 3)} | NO_MASK)
+    tau = build.build_method(settings.resolve(config), data.Clock(80, 10)).schedules["tau"]
+    assert [int(tau(step)) for step in (0, 7, 8, 23, 24, 79)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_weight_perturbation_waits_for_its_warm_up():
+    config = small_runs.config(**{"awp.gamma": 0.01, "awp.warmup_epochs": 2})
+    gamma = build.build_method(settings.resolve(config), data.Clock(80, 10)).weight_perturbation
+    np.testing.assert_allclose([gamma(step) for step in (0, 15, 16, 79)], [0, 0, 0.01, 0.01])
+
+
+def test_radii_in_epsilons():
+    config = mnist.get_config("trades")
+    config.attack.epsilon = "0.3"
+    resolved = settings.resolve(config)
+    assert settings.radius("attack.step_size", resolved.attack.step_size) == 0.015
+    assert resolved.attack.clip and resolved.attack.start == "gaussian"
+
+
+def test_each_published_row_is_a_variant_and_at_most_two_overrides():
+    """Those of the tables; `attack.epsilon` or `method.beta1` (and `beta`) is all that changes."""
+    for table, module in ROWS_OF.items():
+        rows = {key[3] for key in paper.numbers() if key[0] == table}
+        named = set()
+        for variant in MODULES[module].VARIANTS:
+            config = MODULES[module].get_config(variant)
+            for epsilon in {config.attack.epsilon, *(("0.3",) if module == "mnist" else ())}:
+                for beta in (5.0, 4.0, 3.0, 2.0, 1.0):
+                    for beta1 in (0.05, 0.1, 0.2, 0.3):
+                        config.attack.epsilon = epsilon
+                        if variant.startswith("cat") and module != "mnist":
+                            config.method.update(beta=beta, beta1=beta1)
+                        named |= set(paper.row_names(settings.as_dict(settings.resolve(config))))
+        assert rows <= named, rows - named
 
 
 @pytest.mark.parametrize(
@@ -101,7 +201,18 @@ def test_learning_rates_drop_at_the_first_step_of_the_epoch(module, conventions,
         ({"attack.loss": "hinge"}, "available: cross_entropy, margin, kl"),
         ({"classifier.name": "VGG"}, "available: SmallCNN"),
         ({"mask_net.name": "UNet"}, "available: SmallMask"),
-        ({"method.name": "cats"}, "available: standard, at, cat"),
+        ({"method.name": "cats"}, "available: standard, at, trades"),
+        ({"method.pairing": "cosine", "method.name": "alp"} | NO_MASK, "available: norm, mean"),
+        ({"attack.batch_norm": "eval"}, "available: inference, training"),
+        ({"attack.start": "normal"}, "available: uniform, gaussian"),
+        ({"attack.step_size": "epsilon/zero"}, "expected a number"),
+        ({"optimizer.schedule": "linear"}, "available: drops, cosine, cyclic"),
+        ({"optimizer.per": "batch"}, "available: epoch, iteration"),
+        ({"optimizer.decay": "none"}, "available: all, kernels"),
+        ({"optimizer.drop_factors": (0.1, 0.2)}, "2 values for 1 drop_epochs"),
+        ({"num_parts": 3}, "does not divide over 1 devices in 3 parts each.*multiple of 3"),
+        ({"average_decay": 1.0}, "expected less than 1"),
+        ({"awp.gamma": -0.1}, "expected at least 0"),
         ({"optimizer.name": "lion"}, "available: sgd, adam"),
         ({"augment": "mixup"}, "available: none, crop_flip"),
         ({"evaluation": "all"}, "available: paper, quick, none"),

@@ -26,6 +26,11 @@ def published(config, **overrides):
         (preact_cifar10.get_config("cat_cent"), {"method.beta1": 0.1}, "pgd100", (53.4, 0.06)),
         (preact_cifar10.get_config("cat_cent"), {"method.beta": 2.0}, "pgd20", (51.7, None)),
         (preact_cifar10.get_config("at"), {}, "fgsm", (57.3, None)),
+        (preact_cifar10.get_config("trades"), {}, "pgd20", (52.8, None)),
+        (preact_cifar10.get_config("mart"), {}, "fgsm", (60.2, None)),
+        (preact_cifar10.get_config("fat"), {}, "natural", (85.1, None)),
+        (mnist.get_config("trades"), {"attack.epsilon": "0.3"}, "pgd20_unclipped", (94.9, None)),
+        (wrn_cifar10.get_config("mart"), {}, "cw_inf", (53.7, None)),
         (wrn_cifar10.get_config("cat_cw"), {}, "pgd20", (59.7, 0.1)),
         (preact_cifar100.get_config("cat_cent"), {}, "cw_inf", (25.55, None)),
     ],
@@ -45,6 +50,9 @@ def test_clipped_mnist_numbers_are_never_put_beside_unclipped_ones():
         (mnist.get_config("at"), {}),  # AT(0.4): "training loss fails to decrease", no numbers.
         (preact_cifar10.get_config("cat_cw"), {"attack.epsilon": "10/255"}),
         (preact_cifar10.get_config("cat_cw"), {"method.beta1": 0.07}),
+        (preact_cifar10.get_config("a1"), {}),
+        (preact_cifar10.get_config("mart"), {"method.weight": 6.0}),
+        (preact_cifar100.get_config("trades"), {}),
     ],
 )
 def test_what_was_not_published_has_no_reference(config, overrides):

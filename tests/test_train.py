@@ -122,6 +122,48 @@ def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
     assert "The mean of M is 0.010" in caplog.text and "beta1" in caplog.text
 
 
+def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, caplog):
+    frozen = {"optimizer.learning_rate": 0.0, "validation.every_epochs": 1, "num_validation": 16}
+    with caplog.at_level(logging.WARNING, "cat_jax"):
+        run(tmp_path, num_steps=30, **frozen)  # Two epochs of 15 steps.
+        assert "has not left chance" not in caplog.text
+        run(tmp_path, num_steps=45, **frozen)
+    assert "has not left chance (1 in 10) for 3 validations" in caplog.text
+
+
+def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path, monkeypatch):
+    settings = {"average_decay": 0.5, "validation.every_epochs": 1, "num_steps": 30}
+    with monkeypatch.context() as patch:
+        act_at(patch, 20, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+        run(tmp_path, **settings)
+    _, state = run(tmp_path, **settings)
+    _, whole = run(tmp_path / "whole", **settings)
+    chex.assert_trees_all_equal(state, whole)
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {
+        *("best", "last", "best_average")
+    }
+    lines = [line for line in small_runs.metrics(tmp_path) if "validation_robust" in line]
+    scores = [
+        line["validation_natural_average"] + line["validation_robust_average"] for line in lines
+    ]
+    assert small_runs.manifest(tmp_path, "best_average")["meta"]["score"] == max(scores)
+    raw = state.classifier.params["conv1"]["bias"]
+    assert 0 < np.abs(raw - state.average["params"]["conv1"]["bias"]).max()
+
+
+def test_remembered_margins_belong_to_their_examples_and_survive_a_stop(tmp_path, monkeypatch):
+    """One epoch: each example of the training split was attacked once."""
+    settings = {"method.name": "mma_anpgd", "mask_net.name": "OnesMask", "num_steps": 14}
+    with monkeypatch.context() as patch:
+        act_at(patch, 7, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+        _, half = run(tmp_path, **settings)
+    _, state = run(tmp_path, **settings)
+    _, whole = run(tmp_path / "whole", **settings)
+    chex.assert_trees_all_equal(state, whole)
+    known = [int((np.asarray(s.margins) > 0).sum()) for s in (half, state)]
+    assert 0 < known[0] < known[1] <= 224
+
+
 def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
     run(tmp_path, num_steps=60, **{"validation.every_epochs": 1})
     lines = small_runs.metrics(tmp_path)

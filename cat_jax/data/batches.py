@@ -5,8 +5,12 @@ into full batches across the ends of epochs: there is one batch shape and no exa
 (The published code ends every epoch with a short batch.) Evaluation reads each example once.
 """
 
+import dataclasses
+import fractions
 import functools
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -36,16 +40,40 @@ def batch_indices(seed: int, step: int, num_examples: int, batch_size: int) -> n
     )
 
 
-def epoch_of(step: int, num_examples: int, batch_size: int) -> int:
-    """The epoch, counted from 0, that the first example of step `step` belongs to."""
-    _check_sizes(num_examples, batch_size)
-    return int(step) * batch_size // num_examples
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """What time it is, in epochs of the stream of batches; step 0 is the first.
 
+    Attributes:
+      num_examples: N, of the training split.
+      batch_size: B, global.
+    """
 
-def steps_until(epoch: int, num_examples: int, batch_size: int) -> int:
-    """The first step whose first example belongs to epoch `epoch` or later: ceil(epoch N / B)."""
-    _check_sizes(num_examples, batch_size)
-    return -(-int(epoch) * num_examples // batch_size)
+    num_examples: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        _check_sizes(self.num_examples, self.batch_size)
+
+    def steps_until(self, epoch: float) -> int:
+        """The first step whose first example belongs to `epoch` or later: ceil(epoch N / B)."""
+        return math.ceil(fractions.Fraction(epoch) * self.num_examples / self.batch_size)
+
+    def epoch_of(self, step: Any) -> Any:
+        """The epoch, from 0, that the first example of a step belongs to: floor(step B / N)."""
+        return self._epoch_and_rest(step)[0]
+
+    def epochs_after(self, step: Any) -> Any:
+        """Epochs, with their fraction, that are over when a step is done: (step + 1) B / N."""
+        epoch, rest = self._epoch_and_rest(step + 1)
+        return epoch + rest
+
+    def _epoch_and_rest(self, step: Any) -> tuple[Any, Any]:
+        """In integers none larger than N B, so that a compiled step counts as exactly."""
+        common = math.gcd(self.num_examples, self.batch_size)
+        examples, batch = self.num_examples // common, self.batch_size // common
+        whole, rest = step // examples * batch, step % examples * batch
+        return whole + rest // examples, rest % examples / examples
 
 
 def padded_batches(num_examples: int, batch_size: int) -> Iterator[tuple[np.ndarray, int]]:

@@ -10,7 +10,17 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-METHODS = {"cat_cent": "CAT_cent", "cat_cw": "CAT_cw", "at": "AT"}
+# Variant -> its name in the paper's tables, and which of its weights stand beside it.
+METHODS = {
+    "cat_cent": ("CAT_cent", ("beta", "beta1")),
+    "cat_cw": ("CAT_cw", ("beta", "beta1")),
+    "at": ("AT", ()),
+    "trades": ("TRADES", ("beta",)),
+    "mart": ("MART", ("weight",)),
+    "fat": ("FAT", ("beta",)),
+}
+SYMBOLS = {"weight": "lambda"}
+TRAINED_AT = ("8/255", "0.031")  # The radii of the CIFAR tables.
 CLASSIFIERS = {
     "SmallCNN": "small_cnn",
     "PreActResNet18": "preact_resnet18",
@@ -41,18 +51,20 @@ def numbers() -> dict[tuple[str, ...], Published]:
 
 def row_names(config: Mapping[str, Any]) -> list[str]:
     """The rows that a run of this config could stand in, in any table; none for its own ones."""
-    method = METHODS.get(config["variant"])
-    if method is None:
+    if config["variant"] not in METHODS:
         return []
+    method, weights = METHODS[config["variant"]]
     if config["dataset"] == "mnist":
         return [f"{method}({config['attack']['epsilon']})"]
-    if config["attack"]["epsilon"] != "8/255":
+    if config["attack"]["epsilon"] not in TRAINED_AT:
         return []
-    if method == "AT":
+    values = {SYMBOLS.get(name, name): f"{config['method'][name]:g}" for name in weights}
+    every = f"{method}({','.join(f'{name}={value}' for name, value in values.items())})"
+    if not weights:
         return [method]
-    beta, beta1 = (f"{config['method'][name]:g}" for name in ("beta", "beta1"))
-    both = f"{method}(beta={beta},beta1={beta1})"
-    return [f"{method}(beta1={beta1})", both] if beta == "5" else [both]
+    if values.get("beta") == "5" and "beta1" in values:  # The tables leave out CAT's usual beta.
+        return [f"{method}(beta1={values['beta1']})", every]
+    return [every]
 
 
 def published(config: Mapping[str, Any]) -> dict[str, Published]:

@@ -1,0 +1,67 @@
+"""Warnings: each is given where it should be, and nowhere else."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from cat_jax import checks
+
+FINE = {"natural": 0.8, "robust": 0.5, "fgsm": 0.55, "zero_gradients": 0.0, "mask": 0.6}
+CHANCE = FINE | {"natural": 0.1, "robust": 0.105, "fgsm": 0.11}
+
+
+def warnings(*history, num_examples=1000, num_classes=10):
+    return checks.warnings(history, num_examples=num_examples, num_classes=num_classes)
+
+
+@pytest.mark.parametrize(
+    "history, word",
+    [
+        ([CHANCE] * 3, "10.5%, has not left chance (1 in 10)"),
+        ([FINE, FINE | {"robust": 0.02, "fgsm": 0.7}], "70.0% under FGSM but 2.0% under PGD"),
+        ([FINE | {"zero_gradients": 0.3}], "At 30.0% of the validation images"),
+        ([FINE | {"mask": 0.01}], "The mean of M is 0.010"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(history, word):
+    (text,) = warnings(*history)
+    assert word in text and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [FINE],
+        [CHANCE] * 2,
+        [CHANCE, CHANCE, FINE],
+        [CHANCE, FINE, CHANCE, CHANCE],
+        [FINE | {"robust": 0.14, "fgsm": 0.2}] * 3,  # Above chance, if only just.
+        [FINE | {"fgsm": 0.2, "robust": 0.05}],  # Weak under both.
+        [FINE | {"zero_gradients": 0.05}],
+    ],
+)
+def test_nothing_is_said_of_what_is_well(history):
+    assert warnings(*history) == []
+
+
+def test_chance_allows_for_the_number_of_examples_and_of_classes():
+    weak = [FINE | {"robust": 0.14, "fgsm": 0.2}] * 3
+    assert warnings(*weak, num_examples=50) and not warnings(*weak, num_examples=5000)
+    assert not warnings(*weak, num_examples=50, num_classes=100)
+
+
+def linear(weights, images):
+    return images.reshape(len(images), -1) @ weights
+
+
+def test_zero_gradients_are_counted_where_the_cross_entropy_is_flat():
+    images = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]], np.float32)
+    images = images.reshape(4, 1, 2, 1)
+    labels = np.array([0, 0, 0, 1])
+    steep = Partial(linear, jnp.array([[0.0, 1e3], [1e3, 0.0]]))  # Right by 1000 logits: flat.
+    assert checks.zero_gradients(steep, images, labels) == 0.25
+    assert checks.zero_gradients(Partial(linear, jnp.eye(2)[::-1]), images, labels) == 0.0
+    assert checks.zero_gradients(Partial(linear, jnp.zeros((2, 2))), images, labels) == 1.0
+    assert jax.tree.leaves(steep), "weights are traced, not compiled in"

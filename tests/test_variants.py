@@ -1,0 +1,104 @@
+"""Every config and variant: one step does not depend on the devices, nor on an interruption.
+
+With the config's own method, attack, losses, schedules, augmentation and optimizers, and in place
+of its networks small ones with batch norm; in float64, where rounding flips no sign of an attack.
+The networks themselves are held against golden numbers, over devices too.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from test_build import CASES, MODULES, SPECS
+
+from cat_jax import build, settings
+from cat_jax.networks.conv import Conv
+from cat_jax.networks.norm import BatchNorm
+from cat_jax.types import DEVICES
+
+# Between them every kind of attack, the perturbed weights, and both sorts of mask.
+FAST = [("preact_cifar10", variant) for variant in ("fat", "mma_anpgd", "cat_awp")]
+
+
+class SmallClassifier(nn.Module):
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, images, *, train=False):
+        x = BatchNorm(DEVICES)(Conv(4, stride=2)(images), train=train)
+        return nn.Dense(self.num_classes)(nn.relu(x).mean((1, 2)))
+
+
+class SmallMask(nn.Module):
+    sees: str
+
+    @nn.compact
+    def __call__(self, images, delta, *, train=False):
+        x = BatchNorm(DEVICES)(Conv(4)(images + delta), train=train)
+        return nn.sigmoid(Conv(images.shape[-1])(nn.relu(x)))
+
+
+def small(config, num_devices, monkeypatch):
+    """The experiment of `config` on small networks."""
+    monkeypatch.setitem(build.CLASSIFIERS, "SmallCNN", SmallClassifier)
+    monkeypatch.setitem(build.MASK_NETS, "SmallMask", SmallMask)
+    config.classifier.update(name="SmallCNN", mean=(), std=())
+    if config.mask_net.name != "OnesMask":
+        config.mask_net.name = "SmallMask"
+    config.batch_size, config.attack.num_steps = 8, 2
+    config.awp.warmup_epochs = 0  # So that the first steps have it.
+    config.average_decay = 0.5
+    spec = SPECS[config.dataset if config.dataset in SPECS else "preact_cifar10"]
+    spec = spec._replace(image_shape=(8, 8, spec.image_shape[-1]), num_train=64)
+    config.num_validation = 0
+    return build.experiment(settings.resolve(config), spec, jax.local_devices()[:num_devices]), spec
+
+
+def batch(spec, step, num_devices):
+    r = np.random.default_rng(step)
+
+    def split(x):
+        return x.reshape(num_devices, -1, *x.shape[1:])
+
+    return {
+        "image": split(r.uniform(size=(8, *spec.image_shape))),
+        "label": split(r.integers(0, spec.num_classes, 8)),
+        "index": split(r.permutation(spec.num_train)[:8]),
+    }
+
+
+def to_float64(tree):
+    return jax.tree.map(
+        lambda x: x.astype(float) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
+    )
+
+
+@pytest.mark.parametrize(
+    "name, variant",
+    [
+        pytest.param(name, variant, marks=() if (name, variant) in FAST else pytest.mark.slow)
+        for name, variant in CASES
+    ],
+)
+def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(
+    float64, monkeypatch, name, variant
+):
+    ends = []
+    for num_devices in (1, 4):
+        made, spec = small(MODULES[name].get_config(variant), num_devices, monkeypatch)
+        state, key = to_float64(made.init()), jax.random.key(1)
+        start = jax.device_get(state)
+        state, _ = made.step_fn(state, batch(spec, 0, num_devices), key)
+        between = jax.device_get(state)
+        ends.append(jax.device_get(made.step_fn(state, batch(spec, 1, num_devices), key)))
+    resumed = made.step_fn(jax.device_put(between), batch(spec, 1, num_devices), key)
+    chex.assert_trees_all_equal(jax.device_get(resumed), ends[1])
+    chex.assert_trees_all_close(*ends, rtol=1e-8, atol=1e-8)
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(initial=0), start, between)
+    assert min(jax.tree.leaves(moved.classifier.params)) > 0
+    assert min(jax.tree.leaves(moved.average)) > 0
+    if variant == "mma_anpgd":
+        indices = batch(spec, 0, 1)["index"][0]
+        assert between.margins[indices].any() and not np.delete(between.margins, indices).any()
