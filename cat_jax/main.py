@@ -27,7 +27,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, checkpoint, data, masks, settings, train, workdirs
+from cat_jax import build, checkpoint, data, masks, settings, train, validation, workdirs
 from cat_jax.evaluate import Evaluator, Result
 from cat_jax.report import tables
 from cat_jax.state import TrainState
@@ -92,7 +92,7 @@ def evaluate(
         state = checkpoint.restore(found, template)  # In the end that of last/.
         this = found.step, suffix
         if this not in done:
-            variables = train.weights(state)[suffix]
+            variables = validation.weights(state)[suffix]
             done[this] = []
             for attack in attacks:
                 identity = (

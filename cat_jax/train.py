@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 from tqdm import tqdm
 
-from cat_jax import build, checkpoint, checks, data
+from cat_jax import checkpoint, data, validation
 from cat_jax.build import Experiment
-from cat_jax.evaluate import Evaluator, NamedAttack
 from cat_jax.logs import MetricsLog, NonFiniteLoss
-from cat_jax.state import TrainState, variables_of
-from cat_jax.types import PyTree, UsageError
+from cat_jax.state import TrainState
+from cat_jax.types import UsageError
+from cat_jax.validation import Validator
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +64,6 @@ def train(
             ) from error
 
 
-def weights(state: TrainState) -> dict[str, PyTree]:
-    """What can be evaluated, by the suffix of its name: the classifier, and its average."""
-    found = {"": variables_of(state.classifier)}
-    return found | ({"_average": state.average} if state.average else {})
-
-
 class _Run:
     """One run's data, folders and helpers; the state goes through `loop` alone."""
 
@@ -86,15 +78,10 @@ class _Run:
         self.experiment, self.config, self.devices = experiment, config, devices
         self.folders = workdir / "checkpoints"
         self.last = self.folders / "last"
-        self.num_classes = dataset.spec.num_classes
-        self.split, validation = data.split_validation(
+        self.split, held_out = data.split_validation(
             dataset.train, config.num_validation, config.seed
         )
-        self.validation = dataset.test if config.selection == "test" else validation
-        self.attack, self.probe = build.validation_attacks(config)
-        self.evaluator = Evaluator(
-            experiment.classifier, config.seed, config.test.batch_size, devices
-        )
+        self.validator = Validator(experiment, dataset, held_out, devices)
         self.state, self.start = self._begin()
         self.log = MetricsLog(workdir, self.start)
 
@@ -130,8 +117,8 @@ class _Run:
                 if stopping and done < total:
                     logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
                     return False
-        if not len(self.validation.labels):
-            for suffix in weights(state):
+        if not len(self.validator.split.labels):
+            for suffix in validation.weights(state):
                 self._save(self.folders / f"best{suffix}", state, 1, {"score": -1.0})
         return True
 
@@ -154,7 +141,7 @@ class _Run:
 
     def _validates_at(self, step: int) -> bool:
         """At the first step of every few epochs, and at the end."""
-        if not len(self.validation.labels):
+        if not len(self.validator.split.labels):
             return False
         every = self.config.validation.every_epochs
         clock = data.Clock(len(self.split.labels), self.config.batch_size)
@@ -172,64 +159,25 @@ class _Run:
 
         The average of the classifier, if there is one, has its own best_average/.
         """
-        scores: dict[str, float] = {}
-        for suffix, variables in weights(state).items():
-            natural, robust = (self._accuracy(variables, a) for a in (build.NATURAL, self.attack))
-            own = {f"validation_natural{suffix}": natural, f"validation_robust{suffix}": robust}
-            scores |= own
+        scores, epoch = self.validator(state), self._epoch(step)
+        for suffix, total in validation.score(scores):
             best = self.folders / f"best{suffix}"
-            if natural + robust > self._best_score(best):
-                self._save(best, state, 1, {"score": natural + robust, **own})
-        variables = variables_of(state.classifier)
-        scores["validation_fgsm"] = self._accuracy(variables, self.probe)
-        scores["validation_zero_gradients"] = self._zero_gradients(variables)
+            found = checkpoint.newest(best)
+            if found is None or total > found.meta["score"]:
+                self._save(best, state, 1, {"score": total, **scores})
         mask = self.log.latest["mask"]  # Over the steps of the last line of the log.
-        epoch = self._epoch(step)
         self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
-        masked = state.mask_net.params
+        told = {name.removeprefix("validation_"): f"{100 * v:.1f}%" for name, v in scores.items()}
+        told |= {"mean mask": f"{mask:.3f}"} if state.mask_net.params else {}
         logger.info(
-            "step %d, epoch %.1f: %s %s%s",
+            "step %d, epoch %.1f: %s: %s",
             *(step, epoch, self.config.selection),
-            ", ".join(
-                f"{name.removeprefix('validation_')} {100 * score:.1f}%"
-                for name, score in scores.items()
-                if "zero" not in name
-            ),
-            f", mean mask {mask:.3f}" if masked else "",
+            ", ".join(f"{name} {value}" for name, value in told.items()),
         )
-        if self.config.method.name != "standard":
-            for text in self._warnings():
-                logger.warning("%s", text)
+        for text in self.validator.warnings(self.log.lines()):
+            logger.warning("%s", text)
         self.log.restart_clock()
         return {"natural": scores["validation_natural"], "robust": scores["validation_robust"]}
-
-    def _accuracy(self, variables: PyTree, attack: NamedAttack) -> float:
-        return self.evaluator(variables, attack, self.validation).accuracy
-
-    def _zero_gradients(self, variables: PyTree) -> float:
-        """Over the first images of the validation split, one batch of them."""
-        few = self.validation.first(min(self.config.test.batch_size, len(self.validation.labels)))
-        logits_fn = Partial(self.experiment.classifier.apply, variables)
-        return float(
-            checks.zero_gradients(logits_fn, data.to_unit(jnp.asarray(few.images)), few.labels)
-        )
-
-    def _warnings(self) -> list[str]:
-        """Of the validations that the log holds: also of those before a resume."""
-        history = [
-            {name.removeprefix("validation_"): value for name, value in line.items()}
-            for line in self.log.lines()
-            if "validation_robust" in line
-        ]
-        return checks.warnings(
-            history,
-            num_examples=len(self.validation.labels),
-            num_classes=self.num_classes,
-        )
-
-    def _best_score(self, folder: pathlib.Path) -> float:
-        found = checkpoint.newest(folder)
-        return found.meta["score"] if found else -1.0
 
     def _save(
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]

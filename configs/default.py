@@ -47,6 +47,8 @@ VARIANTS |= {
     "at_awp": VARIANTS["at"] | {"awp.gamma": 0.01},
     "trades_awp": VARIANTS["trades"] | _AWP,
     "cat_awp": VARIANTS["cat_cent"] | _AWP,
+    # Not in the paper: one step of 1.25 epsilon from a random start (Wong et al. 2020).
+    "fast": VARIANTS["at"] | {"attack.num_steps": 1, "attack.step_size": "epsilon/0.8"},
 }
 
 

@@ -17,7 +17,8 @@ them; the other rows of CAT are `--config.method.beta1=0.1` and `0.3`:
 the paper's ablations, printed as figures only. `at` is that of Rice et al. (2020), whose log has
 82.9 natural and 53.5 PGD-10; the best checkpoint is its early stopping. `at_awp` (81.2 natural,
 55.4 PGD-20 in its repository) and `trades_awp` are those of Wu et al. (2020). `alp`, `mma`,
-`mma_anpgd` and `cat_awp` mark no published row.
+`mma_anpgd`, `cat_awp` and `fast` mark no published row; the learning-rate cycle of `fast` (Wong et
+al. 2020) peaks at 2/5 here, in the middle there.
 
 Each has the hyper-parameters of its authors' code, except that every classifier is PreAct
 ResNet-18, as the paper's table says; MART's and FAT's code has `--config.classifier.name=ResNet18`.
@@ -78,6 +79,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "trades_awp": TRADES
     | RICE
     | {"method.beta": 6.0, "attack.epsilon": "8/255", "attack.step_size": "2/255"},
+}
+PUBLISHED["fast"] = {
+    "num_epochs": 15,
+    "optimizer.learning_rate": 0.2,
+    "optimizer.schedule": "cyclic",
+    "optimizer.per": "iteration",
 }
 VARIANTS = default.variants(PUBLISHED)
 

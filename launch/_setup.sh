@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it. Goes to the repository root and defines
 #
-#   set_up runtime|dev   make the virtual environment, or complete it, and set $python to its Python
+#   set_up runtime|dev|cuda   make the virtual environment, or complete it, and set $python to its
+#                             Python; cuda is runtime with what NVIDIA GPUs need
 #
 # Environment: PYTHON, the Python (3.11 or later) to make it with; VENV, its folder, by default .venv
 # in the repository root; CAT_JAX_DATA, the prepared data sets. All may be relative to the caller's
@@ -90,12 +91,13 @@ END
 
 set_up() {
   local kind=$1 requirements=requirements.txt now
-  [ "$kind" = runtime ] || requirements="requirements-dev.txt"
+  [ "$kind" = runtime ] || requirements="requirements-$kind.txt"
   make_venv
   python=$VENV/bin/python
-  now=$(digest setup.cfg pyproject.toml requirements.txt requirements-dev.txt)
-  # What is installed for dev serves runtime too.
-  if grep -qsxe "$now $kind" -e "$now dev" "$VENV/.cat_jax-stamp"; then
+  now=$(digest setup.cfg pyproject.toml requirements.txt requirements-dev.txt requirements-cuda.txt)
+  # What is installed for dev or cuda serves runtime too.
+  if grep -qsxe "$now $kind" "$VENV/.cat_jax-stamp" ||
+    { [ "$kind" = runtime ] && grep -qs "^$now " "$VENV/.cat_jax-stamp"; }; then
     return
   fi
   echo "Installing $requirements and cat_jax into $VENV (about 1 GB; some minutes)"

@@ -210,6 +210,7 @@ def test_each_published_row_is_a_variant_and_at_most_two_overrides():
         ({"optimizer.per": "batch"}, "available: epoch, iteration"),
         ({"optimizer.decay": "none"}, "available: all, kernels"),
         ({"optimizer.drop_factors": (0.1, 0.2)}, "2 values for 1 drop_epochs"),
+        ({"attack.loss": "kl", "attack.start_radius": "0"}, "the attack would go nowhere"),
         ({"num_parts": 3}, "does not divide over 1 devices in 3 parts each.*multiple of 3"),
         ({"average_decay": 1.0}, "expected less than 1"),
         ({"awp.gamma": -0.1}, "expected at least 0"),

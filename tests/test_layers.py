@@ -29,6 +29,7 @@ LAYERS = {
     "settings": 4,
     "masks": 5,
     "build": 5,
+    "validation": 6,
     "train": 6,
     "report": 6,
     "main": 7,

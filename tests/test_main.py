@@ -69,6 +69,14 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
         assert low <= record["accuracy"] <= high
 
 
+def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
+    main.run(small_runs.config(average_decay=0.9, num_steps=3), tmp_path / "run", "train")
+    records = files.read_json_lines(tmp_path / "run" / "results.jsonl")
+    names = list(dict.fromkeys(record["checkpoint"] for record in records))
+    assert names == ["best", "last", "best_average", "last_average"]
+    assert all(record["num_examples"] == 64 for record in records)
+
+
 def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, capsys):
     before = {p: p.read_bytes() for p in finished.rglob("*.npz")}
     accuracies = [r["accuracy"] for r in files.read_json_lines(finished / "results.jsonl")]

@@ -23,12 +23,15 @@ FAST = [("preact_cifar10", variant) for variant in ("fat", "mma_anpgd", "cat_awp
 
 
 class SmallClassifier(nn.Module):
+    """Sure of class 1: some examples are right from the start, and some are wrong."""
+
     num_classes: int
 
     @nn.compact
     def __call__(self, images, *, train=False):
         x = BatchNorm(DEVICES)(Conv(4, stride=2)(images), train=train)
-        return nn.Dense(self.num_classes)(nn.relu(x).mean((1, 2)))
+        logits = nn.Dense(self.num_classes)(nn.relu(x).mean((1, 2)))
+        return logits.at[:, 1].add(3.0)
 
 
 class SmallMask(nn.Module):
@@ -64,7 +67,7 @@ def batch(spec, step, num_devices):
 
     return {
         "image": split(r.uniform(size=(8, *spec.image_shape))),
-        "label": split(r.integers(0, spec.num_classes, 8)),
+        "label": split(np.array([1, 0, 1, 2, 1, 1, 0, 1])),
         "index": split(r.permutation(spec.num_train)[:8]),
     }
 

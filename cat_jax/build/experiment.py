@@ -1,0 +1,117 @@
+"""An experiment: what a config means for a given data set."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from ml_collections import ConfigDict
+
+from cat_jax import data
+from cat_jax.build.methods import build_method
+from cat_jax.build.networks import build_networks
+from cat_jax.build.optimizers import build_optimizer
+from cat_jax.methods import Method
+from cat_jax.state import TrainState, init_network, variables_of
+from cat_jax.train_step import StepFn, make_train_step, pmap_step
+from cat_jax.types import UsageError, check_choice
+
+AUGMENTATIONS: dict[str, data.Augment] = {
+    "none": data.unchanged,
+    "crop_flip": data.crop_flip,
+    "crop_flip_zero": functools.partial(data.crop_flip, mode="constant"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What a config means for a given data set; no arrays but the data.
+
+    Attributes:
+      config: as `settings.resolve` left it.
+      num_steps: of the whole run.
+      init: () -> the state before the first step.
+      step_fn: Algorithm 1, pmapped: (state, batch, key) -> (state, metrics).
+      learning_rate: step -> rate of the classifier's optimizer.
+      classifier: images -> logits.
+      mask_net: images and delta -> mask.
+      method: the training attack and the losses.
+    """
+
+    config: ConfigDict
+    num_steps: int
+    init: Callable[[], TrainState]
+    step_fn: StepFn
+    learning_rate: Callable[[Any], Any]
+    classifier: nn.Module
+    mask_net: nn.Module
+    method: Method
+
+
+def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -> Experiment:
+    """The parts of the experiment of a resolved config, on `devices`.
+
+    Raises:
+      UsageError: for names that are unknown and sizes that do not fit.
+    """
+    share = len(devices) * config.num_parts
+    if config.batch_size % share:
+        parts = f" in {config.num_parts} parts each" if config.num_parts > 1 else ""
+        raise UsageError(
+            f"Batch size {config.batch_size} does not divide over {len(devices)} devices{parts}; "
+            f"set config.batch_size to a multiple of {share}."
+        )
+    num_train = spec.num_train - config.num_validation
+    if num_train < 1:
+        raise UsageError(
+            f"config.num_validation is {config.num_validation}; {config.dataset} has "
+            f"{spec.num_train} training examples: expected fewer."
+        )
+    clock = data.Clock(num_train, config.batch_size)
+    method = build_method(config, clock)
+    classifier, mask_net = build_networks(config, spec)
+    (theta_tx, rate), (phi_tx, _) = (
+        build_optimizer(settings, clock, config.num_epochs)
+        for settings in (config.optimizer, config.mask_optimizer)
+    )
+
+    def init() -> TrainState:
+        keys = jax.random.split(jax.random.key(config.seed))
+        images = jnp.zeros((1, *spec.image_shape))
+        theta = init_network(classifier, theta_tx, keys[0], images)
+        phi = init_network(mask_net, phi_tx, keys[1], images, images)
+        return TrainState(
+            jnp.int32(0),
+            theta,
+            phi,
+            average=variables_of(theta) if config.average_decay else {},
+            margins=jnp.zeros(num_train) if method.remembers_margins else {},
+        )
+
+    check_choice("config.augment", config.augment, AUGMENTATIONS)
+    step = make_train_step(
+        method,
+        classifier,
+        mask_net,
+        theta_tx,
+        phi_tx,
+        AUGMENTATIONS[config.augment],
+        num_parts=config.num_parts,
+        average_decay=config.average_decay,
+    )
+    num_steps = config.num_steps or clock.steps_until(config.num_epochs)
+    return Experiment(
+        config,
+        num_steps,
+        jax.jit(init),
+        pmap_step(step, devices),
+        rate,
+        classifier,
+        mask_net,
+        method,
+    )
+
+

@@ -1,0 +1,53 @@
+"""Classifier and mask network of a config."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flax import linen as nn
+from ml_collections import ConfigDict
+
+from cat_jax import data, networks
+from cat_jax.types import DEVICES, UsageError, check_choice
+
+CLASSIFIERS: dict[str, Callable[..., nn.Module]] = {
+    "SmallCNN": networks.SmallCNN,
+    "PreActResNet18": networks.PreActResNet18,
+    "WideResNet": networks.WideResNet,
+    "ResNet18": networks.ResNet18,
+}
+MASK_NETS: dict[str, Callable[..., nn.Module]] = {
+    "SmallMask": networks.SmallMask,
+    "ResNetMask": networks.ResNetMask,
+    "OnesMask": networks.OnesMask,
+}
+WITH_BATCH_NORM = {"PreActResNet18", "WideResNet", "ResNet18", "ResNetMask"}
+
+
+def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.Module]:
+    """Classifier and mask network."""
+    name = check_choice("config.classifier.name", config.classifier.name, CLASSIFIERS)
+    kwargs: dict[str, Any] = {"num_classes": spec.num_classes}
+    axis_name = DEVICES if config.sync_batch_norm else None
+    if name in WITH_BATCH_NORM:
+        kwargs |= dict(axis_name=axis_name, **_normaliser(config.classifier, spec.image_shape))
+    elif config.classifier.mean or config.classifier.std:
+        raise UsageError(f"{name} takes no config.classifier.mean and std; leave them empty.")
+    classifier = CLASSIFIERS[name](**kwargs)
+
+    name = check_choice("config.mask_net.name", config.mask_net.name, MASK_NETS)
+    kwargs = {} if name == "OnesMask" else {"sees": config.mask_net.sees}
+    if name in WITH_BATCH_NORM:
+        kwargs["axis_name"] = axis_name
+    return classifier, MASK_NETS[name](**kwargs)
+
+
+def _normaliser(settings: ConfigDict, image_shape: tuple[int, ...]) -> dict[str, tuple[float, ...]]:
+    mean, std = tuple(settings.mean), tuple(settings.std)
+    if not settings.normalize:
+        return {}
+    if len(mean) != len(std) or len(mean) not in (0, image_shape[-1]):
+        raise UsageError(
+            f"config.classifier.mean has {len(mean)} values and std {len(std)}; "
+            f"expected {image_shape[-1]} each, one a channel, or none."
+        )
+    return {"mean": mean, "std": std}

@@ -1,0 +1,89 @@
+"""What is measured while training: natural and robust accuracy, and the signs of trouble."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from cat_jax import build, checks, data
+from cat_jax.evaluate import Evaluator, NamedAttack
+from cat_jax.state import TrainState, variables_of
+from cat_jax.types import PyTree
+
+NAMES = ("natural", "robust", "fgsm", "zero_gradients", "mask")
+
+
+def weights(state: TrainState) -> dict[str, PyTree]:
+    """What can be evaluated, by the suffix of its name: the classifier, and its average."""
+    found = {"": variables_of(state.classifier)}
+    return found | ({"_average": state.average} if state.average else {})
+
+
+class Validator:
+    """Measures a state on the validation split, or on the test split if that was asked for."""
+
+    def __init__(
+        self,
+        experiment: build.Experiment,
+        dataset: data.Dataset,
+        held_out: data.Split,
+        devices: Sequence[jax.Device],
+    ) -> None:
+        config = experiment.config
+        self.split = dataset.test if config.selection == "test" else held_out
+        self._classifier = experiment.classifier
+        self._num_classes = dataset.spec.num_classes
+        self._trains_adversarially = config.method.name != "standard"
+        self._attack, self._probe = build.validation_attacks(config)
+        self._batch_size = config.test.batch_size
+        self._evaluator = Evaluator(
+            experiment.classifier, config.seed, config.test.batch_size, devices
+        )
+
+    def __call__(self, state: TrainState) -> dict[str, float]:
+        """The scores of a state, as metrics.jsonl names them.
+
+        "validation_natural" and "validation_robust", with the suffix "_average" those of the
+        average; of the classifier itself "validation_fgsm" and "validation_zero_gradients" too.
+        """
+        scores = {}
+        for suffix, variables in weights(state).items():
+            scores[f"validation_natural{suffix}"] = self._accuracy(variables, build.NATURAL)
+            scores[f"validation_robust{suffix}"] = self._accuracy(variables, self._attack)
+        variables = variables_of(state.classifier)
+        scores["validation_fgsm"] = self._accuracy(variables, self._probe)
+        scores["validation_zero_gradients"] = self._zero_gradients(variables)
+        return scores
+
+    def warnings(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What the last validation among the lines of metrics.jsonl warns of, after the others."""
+        history = [
+            {name: line[f"validation_{name}"] for name in NAMES}
+            for line in lines
+            if "validation_robust" in line
+        ]
+        if not self._trains_adversarially:
+            return []  # It is no news that plain training withstands nothing.
+        return checks.warnings(
+            history, num_examples=len(self.split.labels), num_classes=self._num_classes
+        )
+
+    def _accuracy(self, variables: PyTree, attack: NamedAttack) -> float:
+        return self._evaluator(variables, attack, self.split).accuracy
+
+    def _zero_gradients(self, variables: PyTree) -> float:
+        """Of the first images of the split, one batch of them."""
+        few = self.split.first(self._batch_size)
+        logits_fn = Partial(self._classifier.apply, variables)
+        images = data.to_unit(jnp.asarray(few.images))
+        return float(checks.zero_gradients(logits_fn, images, few.labels))
+
+
+def score(scores: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """(suffix, natural + robust accuracy) of the classifier and of its average."""
+    for name, natural in scores.items():
+        prefix, found, suffix = name.partition("validation_natural")
+        if found and not prefix:
+            yield suffix, natural + scores[f"validation_robust{suffix}"]
