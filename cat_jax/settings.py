@@ -30,6 +30,7 @@ NOT_NEGATIVE = (
     *("num_steps", "num_validation", "seed", "test.num_examples", "test.num_restarts"),
     *("awp.gamma", "awp.warmup_epochs", "average_decay"),
 )
+CHOSEN_BY = ("sum", "robust")
 SUITES = ("paper", "quick", "none")
 
 
@@ -65,6 +66,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
         )
     resolved.lock()
     check_choice("config.selection", resolved.selection, ("validation", "test"))
+    check_choice("config.validation.chosen_by", resolved.validation.chosen_by, CHOSEN_BY)
     check_choice("config.evaluation", resolved.evaluation, SUITES)
     check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
     return resolved

@@ -155,12 +155,12 @@ class _Run:
         return {"loss": means["classifier_loss"], "images/s": means["images_per_second"]}
 
     def _validate(self, state: TrainState, step: int) -> dict[str, float]:
-        """Natural and robust accuracy; the best sum so far is kept in best/.
+        """Natural and robust accuracy; the best so far is kept in best/.
 
         The average of the classifier, if there is one, has its own best_average/.
         """
         scores, epoch = self.validator(state), self._epoch(step)
-        for suffix, total in validation.score(scores):
+        for suffix, total in validation.totals(scores, self.config.validation.chosen_by):
             best = self.folders / f"best{suffix}"
             found = checkpoint.newest(best)
             if found is None or total > found.meta["score"]:

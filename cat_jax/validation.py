@@ -81,9 +81,16 @@ class Validator:
         return float(checks.zero_gradients(logits_fn, images, few.labels))
 
 
-def score(scores: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """(suffix, natural + robust accuracy) of the classifier and of its average."""
-    for name, natural in scores.items():
-        prefix, found, suffix = name.partition("validation_natural")
+def totals(scores: Mapping[str, float], chosen_by: str) -> Iterator[tuple[str, float]]:
+    """(suffix, what chooses its best checkpoint), of the classifier and of its average.
+
+    Args:
+      scores: of a `Validator`.
+      chosen_by: "sum" of natural and robust accuracy, as CAT's code has it, or "robust"
+        accuracy alone, the early stopping of Rice et al. (2020).
+    """
+    for name, robust in scores.items():
+        prefix, found, suffix = name.partition("validation_robust")
         if found and not prefix:
-            yield suffix, natural + scores[f"validation_robust{suffix}"]
+            natural = scores[f"validation_natural{suffix}"] if chosen_by == "sum" else 0.0
+            yield suffix, natural + robust

@@ -32,7 +32,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cat_kl": {"attack.loss": "kl"},
     "a1": _WITHOUT_MASK | {"method.weighted": False},
     "a2": _WITHOUT_MASK,
-    "at": _WITHOUT_MASK | {"method.name": "at", "attack.batch_norm": "training"},
+    "at": _WITHOUT_MASK
+    | {"method.name": "at", "attack.batch_norm": "training", "validation.chosen_by": "robust"},
     "trades": _PUBLISHED_BASELINE | {"method.name": "trades", "attack.loss": "kl"},
     "mart": _PUBLISHED_BASELINE | {"method.name": "mart"},
     "fat": _PUBLISHED_BASELINE | {"method.name": "fat", "attack.loss": "kl"},
@@ -127,8 +128,9 @@ def get_config() -> ConfigDict:
     config.optimizer = _optimizer()
     config.mask_optimizer = _optimizer()
 
-    # The attack that chooses best/, on the validation split, and how often.
+    # What chooses best/: accuracy on the validation split and under an attack, and how often.
     config.validation = validation = ConfigDict()
+    validation.chosen_by = "sum"  # Of both, or "robust" alone: early stopping of Rice et al.
     validation.every_epochs = 1
     validation.epsilon = "8/255"
     validation.step_size = "2/255"

@@ -216,6 +216,7 @@ def test_each_published_row_is_a_variant_and_at_most_two_overrides():
         ({"awp.gamma": -0.1}, "expected at least 0"),
         ({"optimizer.name": "lion"}, "available: sgd, adam"),
         ({"augment": "mixup"}, "available: none, crop_flip"),
+        ({"validation.chosen_by": "natural"}, "available: sum, robust"),
         ({"evaluation": "all"}, "available: paper, quick, none"),
         ({"dataset": "svhn"}, "available: cifar10"),
         ({"num_validation": 9999}, "has 256 training examples"),

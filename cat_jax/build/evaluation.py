@@ -81,5 +81,3 @@ def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
         ],
     }
     return suites[config.evaluation]
-
-

@@ -113,5 +113,3 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         mask_net,
         method,
     )
-
-

@@ -133,5 +133,3 @@ def _cat(settings: ConfigDict, attack: Attack) -> Method:
         ),
         closing_views=("natural",) if settings.closing_forward else (),
     )
-
-

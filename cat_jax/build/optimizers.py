@@ -59,5 +59,3 @@ def _rate(settings: ConfigDict, num_epochs: int) -> Schedule:
         )
     factors = factors * len(epochs) if len(factors) == 1 else factors
     return optax.piecewise_constant_schedule(peak, dict(zip(epochs, factors, strict=True)))
-
-
