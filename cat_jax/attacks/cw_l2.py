@@ -1,0 +1,128 @@
+"""Carlini & Wagner's attack for the least Euclidean norm (2017; the paper's sec. 3.4)."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from cat_jax import losses
+from cat_jax.attacks.checks import check_batch, check_labels
+from cat_jax.attacks.pgd import as_pytree
+from cat_jax.types import Array, LogitsFn, per_image
+
+EDGE = 1 - 1e-6  # Keeps arctanh finite at black and white.
+LARGEST = 1e10  # c is not raised beyond.
+
+
+class _Best(NamedTuple):
+    """The nearest adversarial point so far: squared distance [B], infinite if none; images."""
+
+    distance: Array
+    images: Array
+
+
+def cw_l2(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array | None = None,
+    *,
+    kappa: float = 0.0,
+    num_steps: int = 1000,
+    num_searches: int = 9,
+    learning_rate: float = 0.01,
+    initial_c: float = 1e-3,
+) -> Array:
+    r"""Minimises the distance to x and, times c, how far x~ is from being misclassified.
+
+    .. math::
+        \|\tilde{x} - x\|_2^2 + c \max(f(\tilde{x})_y - \max_{i \ne y} f(\tilde{x})_i, -k)
+
+    by Adam over w, with x~ = (tanh(w) + 1) / 2, which keeps it in [0, 1]; c is searched for each
+    example: ten times as large until it succeeds, then by bisection.
+
+    Args:
+      logits_fn, images, labels: as for `attacks.pgd`.
+      key: unused; there is no noise.
+      kappa: k, by how much the best wrong logit shall exceed the true one.
+      num_steps: of Adam, for each c. Static.
+      num_searches: values of c that are tried. Static.
+      learning_rate: of Adam.
+      initial_c: the first c.
+
+    Returns:
+      The nearest misclassified images found, of any distance; where none was, x. Images that are
+      wrong from the start are returned as they are.
+
+    Raises:
+      UsageError: as `attacks.pgd`.
+    """
+    del key
+    check_batch(images, labels)
+    logits_fn = as_pytree(logits_fn)
+    check_labels(logits_fn, images, labels)
+    hyper = dict(num_steps=num_steps, num_searches=num_searches)
+    return _cw_l2(
+        logits_fn,
+        images,
+        labels,
+        kappa=kappa,
+        learning_rate=learning_rate,
+        initial_c=initial_c,
+        **hyper,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("num_steps", "num_searches"))
+def _cw_l2(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    *,
+    kappa: Array | float,
+    num_steps: int,
+    num_searches: int,
+    learning_rate: Array | float,
+    initial_c: Array | float,
+) -> Array:
+    adam = optax.adam(learning_rate)
+    w0 = jnp.arctanh(EDGE * (2 * images - 1))
+
+    def loss(w: Array, c: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        candidate = (jnp.tanh(w) + 1) / 2
+        distance = jnp.sum(jnp.square(candidate - images), axis=(1, 2, 3))
+        margin = losses.margin(logits_fn(candidate), labels)
+        each = distance + c * jnp.maximum(-margin, -kappa)
+        return jnp.sum(each), (candidate, distance, margin)
+
+    def descend(c: Array, _: int, carry: Any) -> Any:
+        w, opt_state, best, succeeded = carry
+        gradient, (candidate, distance, margin) = jax.grad(loss, has_aux=True)(w, c)
+        fooled = (margin > 0) & (margin >= kappa)
+        nearer = fooled & (distance < best.distance)
+        best = _Best(
+            jnp.where(nearer, distance, best.distance),
+            jnp.where(per_image(nearer), candidate, best.images),
+        )
+        updates, opt_state = adam.update(gradient, opt_state)
+        return optax.apply_updates(w, updates), opt_state, best, succeeded | fooled
+
+    def search(_: int, carry: Any) -> Any:
+        c, low, high, best = carry
+        begin = (w0, adam.init(w0), best, jnp.zeros(labels.shape, bool))
+        descended = lax.fori_loop(0, num_steps, functools.partial(descend, c), begin)
+        _, _, best, succeeded = descended
+        low, high = jnp.where(succeeded, low, c), jnp.where(succeeded, c, high)
+        c = jnp.where(jnp.isinf(high), jnp.minimum(10 * c, LARGEST), (low + high) / 2)
+        return c, low, high, best
+
+    # Wrong already: at distance 0, which nothing is nearer than.
+    wrong = jnp.argmax(logits_fn(images), axis=-1) != labels
+    infinite = jnp.full(labels.shape, jnp.inf, images.dtype)
+    best = _Best(jnp.where(wrong, 0.0, infinite), images)
+    c = jnp.full(labels.shape, initial_c, images.dtype)
+    _, _, _, best = lax.fori_loop(0, num_searches, search, (c, jnp.zeros_like(c), infinite, best))
+    return best.images
