@@ -33,12 +33,15 @@ class NamedAttack(NamedTuple):
       attack: (logits_fn, images, labels, keys) -> images; None for natural accuracy.
       epsilon: radius that it must keep.
       clipped: must its images stay in [0, 1]?
+      after: name of the attack before it in a cascade: it is only run on the examples that are
+        still right after that one, and its own flags are then those of both.
     """
 
     name: str
     attack: Callable[..., Array] | None
     epsilon: float = 0.0
     clipped: bool = True
+    after: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Evaluator:
         named: NamedAttack,
         split: Split,
         *,
+        still_right: np.ndarray | None = None,
         file: pathlib.Path | None = None,
         identity: str = "",
         on_batch: Callable[[int], object] = lambda count: None,
@@ -108,6 +112,7 @@ class Evaluator:
           variables: the classifier's parameters and running statistics.
           named: the attack.
           split: the examples.
+          still_right: bool [N], those to attack; the others are wrong already. None: all.
           file: where flags are kept after each batch; a later call with the same `identity`
             goes on from there.
           identity: says what the flags are of: weights, attack and data.
@@ -121,20 +126,24 @@ class Evaluator:
         variables = jax.device_put(variables, self._whole)
         attack = self._compile(named)
         key = jax.random.fold_in(jax.random.key(self._seed), zlib.crc32(named.name.encode()))
-        for indices, count in padded_batches(len(split.labels), self._batch_size):
-            if (flags[indices] == UNKNOWN).any():
-                arguments = jax.device_put(
-                    (split.images[indices], split.labels[indices], indices), self._split
+        if still_right is not None:
+            flags[~still_right] = 0
+        unknown = np.flatnonzero(flags == UNKNOWN)
+        if len(unknown) < len(flags):
+            on_batch(len(flags) - len(unknown))
+        for places, count in padded_batches(len(unknown), self._batch_size):
+            indices = unknown[places]  # Full batches of one shape, whatever is left to do.
+            arguments = jax.device_put(
+                (split.images[indices], split.labels[indices], indices), self._split
+            )
+            right, excess = jax.device_get(attack(variables, key, *arguments))
+            if not excess <= SLACK:
+                raise RuntimeError(
+                    f"{named.name} left its ball or the pixel range by {excess:.2e}; "
+                    f"expected at most {SLACK:.0e}: its numbers would mean nothing."
                 )
-                right, excess = jax.device_get(attack(variables, key, *arguments))
-                if not excess <= SLACK:
-                    raise RuntimeError(
-                        f"{named.name} left its ball or the pixel range by {excess:.2e}; "
-                        f"expected at most {SLACK:.0e}: its numbers would mean nothing."
-                    )
-                flags[indices[:count]] = right[:count]
-                seconds = spent + time.monotonic() - started
-                _write_flags(file, identity, flags, seconds)
+            flags[indices[:count]] = right[:count]
+            _write_flags(file, identity, flags, spent + time.monotonic() - started)
             on_batch(int((flags != UNKNOWN).sum()))
         return Result(named.name, flags == 1, spent + time.monotonic() - started)
 

@@ -84,7 +84,7 @@ def evaluate(
     evaluator = Evaluator(experiment.classifier, config.seed, config.test.batch_size, devices)
     template = jax.eval_shape(experiment.init)
     of_attacks = f"{config.seed} {settings.fingerprint(config.test)}"
-    done: dict[tuple[int, str], list[Result]] = {}
+    done: dict[tuple[int, str], dict[str, Result]] = {}
     for name, folder, suffix in evaluated(config.average_decay > 0):
         found = checkpoint.newest(workdir / "checkpoints" / folder)
         if found is None:
@@ -92,17 +92,22 @@ def evaluate(
         state = checkpoint.restore(found, template)  # In the end that of last/.
         this = found.step, suffix
         if this not in done:
-            variables = validation.weights(state)[suffix]
-            done[this] = []
+            variables, results = validation.weights(state)[suffix], done.setdefault(this, {})
             for attack in attacks:
                 identity = (
                     f"{found.digest}{suffix} {attack.name} {of_attacks} {dataset.fingerprint}"
                 )
                 file = workdir / "evaluation" / f"step{found.step}{suffix}_{attack.name}.npz"
+                survivors = results[attack.after].flags if attack.after else None
                 with progress(f"{name} {attack.name}", len(split.labels)) as told:
                     kept = dict(file=file, identity=identity, on_batch=told)
-                    done[this].append(evaluator(variables, attack, split, **kept))
-        records = [describe(experiment, dataset, name, found.step, r) for r in done[this]]
+                    results[attack.name] = evaluator(
+                        variables, attack, split, still_right=survivors, **kept
+                    )
+        records = [
+            describe(experiment, dataset, name, found.step, result)
+            for result in done[this].values()
+        ]
         workdirs.write_results(workdir, records)
     if attacks:
         print(tables.runs_table([workdir]))

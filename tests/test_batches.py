@@ -103,13 +103,19 @@ def test_evaluation_sees_every_example_exactly_once_in_batches_of_one_shape(
     assert seen == list(range(num_examples))
 
 
+def test_of_no_examples_there_are_no_batches():
+    assert list(padded_batches(0, 4)) == []
+
+
 @pytest.mark.parametrize(("num_examples", "batch_size"), [(0, 4), (4, 0), (4, -1)])
 def test_impossible_sizes_are_refused_with_their_numbers(num_examples, batch_size):
     message = f"Cannot cut {num_examples} examples into batches of {batch_size}"
     for call in (
         lambda: batch_indices(0, 0, num_examples, batch_size),
         lambda: Clock(num_examples, batch_size),
-        lambda: list(padded_batches(num_examples, batch_size)),
     ):
         with pytest.raises(UsageError, match=message):
             call()
+    if batch_size < 1:
+        with pytest.raises(UsageError, match=message):
+            list(padded_batches(num_examples, batch_size))

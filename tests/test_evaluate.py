@@ -92,6 +92,29 @@ def test_a_stopped_evaluation_goes_on_where_it_was(variables, split, tmp_path):
     assert len(attacked) == 4, "flags of other weights are not used"
 
 
+def test_an_attack_of_a_cascade_sees_the_survivors_alone_in_full_batches(variables, split):
+    natural = evaluator()(variables, NATURAL, split).flags
+    attacked = []
+
+    def counting(logits_fn, images, labels, keys):
+        jax.debug.callback(lambda: attacked.append(len(images)))
+        return PGD(logits_fn, images, labels, keys)
+
+    named = NamedAttack("pgd2", counting, 0.1, after="natural")
+    result = evaluator()(variables, named, split, still_right=natural)
+    jax.effects_barrier()
+    assert attacked == [32, 32], "63 survivors, not 70 examples"
+    np.testing.assert_array_equal(
+        result.flags, natural & evaluator()(variables, NAMED, split).flags
+    )
+
+
+def test_a_cascade_without_survivors_is_over(variables, split):
+    nobody = np.zeros(70, bool)
+    result = evaluator()(variables, NAMED, split, still_right=nobody)
+    assert result.accuracy == 0.0 and len(result.flags) == 70
+
+
 def test_damaged_flags_are_computed_again(variables, split, tmp_path):
     file = tmp_path / "flags.npz"
     want = evaluator()(variables, NAMED, split, file=file, identity="a").flags

@@ -59,6 +59,13 @@ def small(config, num_devices, monkeypatch):
     return build.experiment(settings.resolve(config), spec, jax.local_devices()[:num_devices]), spec
 
 
+@pytest.fixture(autouse=True)
+def forgets_what_it_compiled():
+    """Some eighty steps, each compiled twice: all of them would not fit one process's mappings."""
+    yield
+    jax.clear_caches()
+
+
 def batch(spec, step, num_devices):
     r = np.random.default_rng(step)
 

@@ -83,13 +83,13 @@ def padded_batches(num_examples: int, batch_size: int) -> Iterator[tuple[np.ndar
     results of a batch, so that the number of examples is exactly N.
 
     Args:
-      num_examples: N.
+      num_examples: N; of none, there are no batches.
       batch_size: B.
 
     Yields:
       (indices, valid): int64 [B], and how many of them, from the front, are not padding.
     """
-    _check_sizes(num_examples, batch_size)
+    _check_sizes(max(num_examples, 1), batch_size)
     for start in range(0, num_examples, batch_size):
         indices = np.minimum(np.arange(start, start + batch_size), num_examples - 1)
         yield indices, min(batch_size, num_examples - start)
