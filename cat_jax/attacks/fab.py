@@ -1,0 +1,232 @@
+"""The fast adaptive boundary attack (FAB): the nearest misclassified point, wherever it is."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.pgd import PixelRange, as_pytree
+from cat_jax.types import Array, LogitsFn, per_image
+
+LEAST_STEP = 1e-8  # Of the published code: two steps of no length share alike, not 0 / 0.
+
+
+class FabDetails(NamedTuple):
+    """What the search found, beside its images.
+
+    Attributes:
+      adversarial: [B, H, W, C].
+      fooled: [B], bool: was wrong from the start, or has a point within epsilon.
+      min_norm_per_target: [num_targets or K - 1, B], the max-norm distance of the nearest
+        misclassified point on the way to each target, whatever epsilon is. Infinite where there
+        was none, 0 for an example that was wrong from the start.
+    """
+
+    adversarial: Array
+    fooled: Array
+    min_norm_per_target: Array
+
+
+def fab_t(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_steps: int = 100,
+    num_targets: int = 9,
+    alpha_max: Array | float = 0.1,
+    eta: Array | float = 1.05,
+    beta: Array | float = 0.9,
+    pixel_range: PixelRange = (0.0, 1.0),
+) -> Array:
+    r"""The nearest misclassified point of a search for each target class, if within epsilon.
+
+    The targeted attack in max-norm of Croce & Hein (2020, "Minimally distorted adversarial
+    examples with a fast adaptive boundary attack"), as published in AutoAttack. The target's logit
+    minus the true one is linearised at the iterate; the steps delta^t from the iterate and delta
+    from x lead to where that is 0, within the pixel range; and
+
+    .. math::
+        x^{t+1} = clip((1-\alpha)(x^t + \eta\,\delta^t) + \alpha(x + \eta\,\delta)), \quad
+        \alpha = \min(\|\delta^t\| / (\|\delta^t\| + \|\delta\|), \alpha_{max})
+
+    A misclassified iterate is noted if it is the nearest yet, and drawn back to x + beta (x^t - x).
+    No random start, so no randomness. The radius does not steer the search: it only decides at
+    the end. What is found for the highest ranked target that succeeds is returned.
+
+    Args:
+      logits_fn: images -> logits [B, K], in inference mode.
+      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
+      labels: [B], integer.
+      key: unused; there for the signature that all attacks share.
+      epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
+        example, [B, 1, 1, 1].
+      num_steps: iterations for each target, of one gradient and one more forward. Static.
+      num_targets: how many of the classes ranked highest at x, after the true one, are targets;
+        at most K - 1 are. Static.
+      alpha_max: how much, at most, an iterate is drawn towards the projection of x; in [0, 1].
+      eta: how far a step goes, in distances to the plane: a little beyond it, above 1.
+      beta: how much of its distance to x a misclassified iterate keeps; in [0, 1].
+      pixel_range: what iterates are clipped to; None: never clipped, another threat model.
+
+    Returns:
+      Images, shaped as `images`. Examples that are wrong from the start, and those with no
+      misclassified point within epsilon, are returned unchanged. No gradient flows through them.
+
+    Raises:
+      UsageError: for images or radii outside [0, 1], and labels that are not classes.
+    """
+    del key
+    check_batch(images, labels)
+    check_radius(epsilon=epsilon)
+    logits_fn = as_pytree(logits_fn)
+    check_labels(logits_fn, images, labels)
+    hyper: dict[str, Any] = dict(num_steps=num_steps, num_targets=num_targets, epsilon=epsilon)
+    hyper |= dict(alpha_max=alpha_max, eta=eta, beta=beta, pixel_range=pixel_range)
+    return fab_t_with_details(logits_fn, images, labels, **hyper).adversarial
+
+
+@functools.partial(jax.jit, static_argnames=("num_steps", "num_targets", "pixel_range"))
+def fab_t_with_details(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    *,
+    epsilon: Array | float,
+    num_targets: int,
+    **kwargs: Any,
+) -> FabDetails:
+    """`fab_t` and what it learnt. Every target is tried, also for examples already fooled.
+
+    Args:
+      logits_fn: a pytree, traced.
+      images, labels: and all others as for `fab_t`; without defaults.
+    """
+    logits = logits_fn(images)
+    wrong = jnp.argmax(logits, axis=-1) != labels
+
+    def attack(carry: tuple[Array, Array], targets: Array) -> tuple[tuple[Array, Array], Array]:
+        adversarial, fooled = carry
+        nearest, norm = _nearest(logits_fn, images, labels, targets, wrong, **kwargs)
+        accepted = ~fooled & (norm <= jnp.ravel(epsilon))
+        adversarial = jnp.where(per_image(accepted), nearest, adversarial)
+        return (adversarial, fooled | accepted), norm
+
+    targets = _ranked_targets(logits, labels, num_targets)
+    (adversarial, fooled), norms = lax.scan(attack, (jnp.asarray(images), wrong), targets)
+    return FabDetails(*lax.stop_gradient((adversarial, fooled, norms)))
+
+
+def _ranked_targets(logits: Array, labels: Array, num_targets: int) -> Array:
+    """The classes other than the true one, most likely first: [at most num_targets, B]."""
+    num_classes = logits.shape[-1]
+    true = jax.nn.one_hot(labels, num_classes, dtype=bool)
+    ranked = lax.top_k(jnp.where(true, -jnp.inf, logits), min(num_targets, num_classes - 1))[1]
+    return ranked.T
+
+
+def _nearest(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    targets: Array,
+    wrong: Array,
+    *,
+    num_steps: int,
+    beta: Array | float,
+    **kwargs: Any,
+) -> tuple[Array, Array]:
+    """The nearest misclassified iterate on the way to `targets` [B], and its norm [B].
+
+    `images` and infinity if there is none; `images` and 0 where they are `wrong` [B] already.
+    """
+
+    def total_height(candidate: Array) -> tuple[Array, Array]:
+        logits = logits_fn(candidate)
+        height = _chosen(logits, targets) - _chosen(logits, labels)
+        return jnp.sum(height), height.astype(images.dtype)
+
+    def iterate(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        candidate, nearest, least = carry
+        normal, height = jax.grad(total_height, has_aux=True)(candidate)
+        moved = _move(candidate, images, normal, height, **kwargs)
+        fooled = jnp.argmax(logits_fn(moved), axis=-1) != labels
+        norm = _norm(moved - images)
+        nearer = fooled & (norm < least)  # Never true of NaN.
+        nearest = jnp.where(per_image(nearer), moved, nearest)
+        candidate = jnp.where(per_image(fooled), images + beta * (moved - images), moved)
+        return candidate, nearest, jnp.where(nearer, norm, least)
+
+    least = jnp.where(wrong, 0.0, jnp.inf).astype(images.dtype)
+    _, nearest, least = lax.fori_loop(0, num_steps, iterate, (images, images, least))
+    return nearest, least
+
+
+def _move(
+    candidate: Array,
+    images: Array,
+    normal: Array,
+    height: Array,
+    *,
+    alpha_max: Array | float,
+    eta: Array | float,
+    pixel_range: PixelRange,
+) -> Array:
+    """The equation of `fab_t`, where `height` [B] and its gradient `normal` are at `candidate`."""
+    steps = jax.vmap(functools.partial(plane_step, pixel_range=pixel_range))
+    natural_height = height + jnp.sum(normal * (images - candidate), axis=(1, 2, 3))
+    step, natural_step = steps(candidate, normal, height), steps(images, normal, natural_height)
+    length, natural_length = (jnp.maximum(_norm(s), LEAST_STEP) for s in (step, natural_step))
+    alpha = per_image(jnp.minimum(length / (length + natural_length), alpha_max))
+    moved = (1 - alpha) * (candidate + eta * step) + alpha * (images + eta * natural_step)
+    return moved if pixel_range is None else jnp.clip(moved, *pixel_range)
+
+
+def plane_step(point: Array, normal: Array, height: Array, pixel_range: PixelRange) -> Array:
+    r"""The step to a plane that is least in max-norm and stays within the pixel range; exact.
+
+    Every pixel goes by the same length towards the plane, or up to the edge of its range if
+    that is nearer. Pixel i has room r_i, so the length L solves sum_i |w_i| min(L, r_i) = |height|.
+    The sum is the least of n lines in L, each with the k pixels of least room at their edges:
+    so L is the greatest of the lengths at which those lines meet |height|, and needs no search.
+
+    Args:
+      point: of any shape, n pixels, of one example.
+      normal: w, shaped as `point`.
+      height: <w, point> minus the plane's offset, a scalar.
+      pixel_range: as for `fab_t`.
+
+    Returns:
+      The step, shaped as `point`. To the farthest corner of the range if the plane lies beyond it;
+      0 where the normal is, so nowhere if all of it is.
+    """
+    weight, towards = jnp.abs(normal), -jnp.sign(height) * jnp.sign(normal)
+    room = jnp.full_like(point, jnp.inf)
+    if pixel_range is not None:
+        low, high = pixel_range
+        room = jnp.maximum(jnp.where(towards > 0, high - point, point - low), 0.0)
+    length = _common_length(weight.ravel(), room.ravel(), jnp.abs(height))
+    return jnp.where(weight > 0, towards * jnp.minimum(length, room), 0.0)
+
+
+def _common_length(weight: Array, room: Array, rise: Array) -> Array:
+    """L of `plane_step`: sum(weight * min(L, room)) = rise; infinite if no L reaches that."""
+    room, weight = lax.sort((room, weight), num_keys=1)
+    gained = jnp.cumsum(jnp.where(weight > 0, weight * room, 0.0))
+    before = jnp.concatenate([jnp.zeros_like(gained[:1]), gained[:-1]])
+    free = jnp.cumsum(weight[::-1])[::-1]
+    lengths = jnp.where(free > 0, (rise - before) / jnp.where(free > 0, free, 1.0), 0.0)
+    return jnp.where(gained[-1] < rise, jnp.inf, jnp.max(lengths))
+
+
+def _chosen(logits: Array, classes: Array) -> Array:
+    return jnp.take_along_axis(logits, classes[:, None], axis=-1)[:, 0]
+
+
+def _norm(difference: Array) -> Array:
+    return jnp.max(jnp.abs(difference), axis=(1, 2, 3))
