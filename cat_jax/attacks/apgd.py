@@ -1,0 +1,309 @@
+"""Auto-PGD: projected gradient ascent that finds its own step sizes (Croce & Hein 2020)."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from cat_jax import losses, objectives
+from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.pgd import PixelRange, as_pytree, project
+from cat_jax.attacks.starts import per_example_keys, uniform_noise
+from cat_jax.types import Array, LogitsFn, Loss, Views, per_image
+
+MOMENTUM = 0.75  # Of a move: the share of the new step; the rest repeats the last move.
+
+
+def apgd(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_steps: int = 100,
+    loss: Loss = objectives.adversarial_cross_entropy,
+    num_restarts: int = 1,
+    rho: Array | float = 0.75,
+    start: Array | None = None,
+    pixel_range: PixelRange = (0.0, 1.0),
+) -> Array:
+    """Auto-PGD in an L-infinity ball (Croce & Hein 2020, Algorithm 1), as AutoAttack runs it.
+
+    Ascent with momentum from a random point on the ball's surface, in steps of 2 epsilon. At
+    checkpoints, ever closer together, an example's step is halved and the example goes back to
+    its best point, if too few of the steps since the last checkpoint raised its loss, or if its
+    step was kept there and its best loss has not risen since.
+
+    Args:
+      logits_fn: images -> logits [B, K], in inference mode.
+      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
+      labels: [B], integer.
+      key: one key, or one for each example, [B].
+      epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
+        example, [B, 1, 1, 1].
+      num_steps: of each run. Static.
+      loss: what to maximise, such as `adversarial_logit_ratio`. Static, so hashable.
+      num_restarts: how many runs; later ones leave as it is what an earlier one fooled. Static.
+      rho: a step is halved unless more than this share of a window's steps raised the loss.
+      start: begin at these images instead, moved into the ball and the pixel range,
+        [B, H, W, C]; or each of the R runs at its own, [R, B, H, W, C].
+      pixel_range: what iterates are clipped to; None: never clipped, another threat model.
+
+    Returns:
+      Images, shaped as `images`: of each example the last misclassified iterate of the first run
+      that has one. An example that is never misclassified, or is so from the start, is returned
+      unchanged. No gradient flows through them.
+
+    Raises:
+      UsageError: for images or radii outside [0, 1], and labels that are not classes.
+    """
+    hyper: dict[str, Any] = dict(epsilon=epsilon, num_steps=num_steps, num_restarts=num_restarts)
+    hyper |= dict(loss=loss, rho=rho, start=start, pixel_range=pixel_range)
+    return checked_apgd(logits_fn, images, labels, key, **hyper).adversarial
+
+
+def apgd_t(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_steps: int = 100,
+    num_targets: int = 9,
+    num_restarts: int = 1,
+    **kwargs: Any,
+) -> Array:
+    """`apgd` on the targeted DLR loss, towards one class after the other: AutoAttack's APGD-T.
+
+    The targets are the second to the (num_targets + 1)-th class of the natural logits: at most
+    K - 1, and never the true one. The loss needs four classes: for fewer, known when the attack
+    is traced, it is the margin of target and true class, z_t - z_y.
+
+    Args:
+      logits_fn, images, labels, key, epsilon: as for `apgd`.
+      num_steps: of each run. Static.
+      num_targets: how many classes, the likeliest first. Static.
+      num_restarts: how many runs for each target. Static.
+      **kwargs: `rho`, `start` and `pixel_range`, as for `apgd`. The R runs of a `start` are those
+        for the first target, then those for the second, and so on.
+
+    Returns:
+      Images, as `apgd`: later targets leave as it is what an earlier one fooled.
+    """
+    hyper: dict[str, Any] = dict(epsilon=epsilon, num_steps=num_steps, num_targets=num_targets)
+    hyper |= dict(num_restarts=num_restarts, loss=None)
+    return checked_apgd(logits_fn, images, labels, key, **hyper, **kwargs).adversarial
+
+
+def adversarial_logit_ratio(logits: Views, labels: Array) -> Array:
+    """DLR of x' (Croce & Hein 2020); its numerator, the margin, for two classes."""
+    loss = losses.logit_ratio if logits.adversarial.shape[-1] >= 3 else losses.margin
+    return loss(logits.adversarial, labels)
+
+
+class Ascent(NamedTuple):
+    """What was found for each example, by the last run that it took part in.
+
+    Attributes:
+      adversarial: [B, H, W, C], the last misclassified iterate; `images` where there is none.
+      fooled: [B], is `adversarial` misclassified?
+      best_loss: [B], the highest loss of an iterate; -inf if the example is wrong as it is.
+      best_point: [B, H, W, C], where it was.
+    """
+
+    adversarial: Array
+    fooled: Array
+    best_loss: Array
+    best_point: Array
+
+
+def checked_apgd(
+    logits_fn: LogitsFn, images: Array, labels: Array, key: Array, **kwargs: Any
+) -> Ascent:
+    """`apgd`, or for loss=None `apgd_t`, with all that it found."""
+    check_batch(images, labels)
+    check_radius(epsilon=kwargs["epsilon"])
+    logits_fn = as_pytree(logits_fn)
+    check_labels(logits_fn, images, labels)
+    return _apgd(logits_fn, images, labels, key, **kwargs)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("num_steps", "loss", "num_restarts", "num_targets", "pixel_range")
+)
+def _apgd(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_steps: int,
+    loss: Loss | None,
+    num_restarts: int,
+    num_targets: int = 1,
+    rho: Array | float = 0.75,
+    start: Array | None = None,
+    pixel_range: PixelRange = (0.0, 1.0),
+) -> Ascent:
+    epsilon = jnp.asarray(epsilon, images.dtype)
+    natural = logits_fn(images)
+    targets = _likeliest_wrong(natural, labels, num_targets)
+    num_runs = num_restarts * (len(targets) if loss is None else 1)
+    if start is not None:
+        start = jnp.broadcast_to(start, (num_runs, *images.shape)).astype(images.dtype)
+
+    def run_again(run: Array, known: Ascent) -> Ascent:
+        def evaluate(candidate: Array) -> tuple[Array, tuple[Array, Array]]:
+            logits = logits_fn(candidate)
+            if loss is None:
+                values = _targeted_loss(logits, labels, targets[run // num_restarts])
+            else:
+                values = loss(Views(natural=natural, adversarial=logits), labels)
+            values = values.astype(images.dtype)
+            return jnp.sum(values), (values, jnp.argmax(logits, axis=-1) != labels)
+
+        begin = _surface_point(key, run, images, epsilon) if start is None else start[run]
+        gradient = jax.grad(evaluate, has_aux=True)
+        found = _run(gradient, images, begin, epsilon, num_steps, rho, pixel_range)
+        return jax.tree.map(functools.partial(_choose, known.fooled), known, found)
+
+    wrong = jnp.argmax(natural, axis=-1) != labels
+    nothing = Ascent(images, wrong, jnp.full(labels.shape, -jnp.inf, images.dtype), images)
+    return lax.stop_gradient(lax.fori_loop(0, num_runs, run_again, nothing))
+
+
+class _Path(NamedTuple):
+    """Where a run is. Each field is [B, H, W, C], as is the step size, [B, 1, 1, 1], or [B]."""
+
+    candidate: Array
+    previous: Array
+    step_size: Array
+    last_loss: Array
+    increases: Array  # Steps since the checkpoint that raised the loss.
+    checkpoint_loss: Array  # The best loss at the checkpoint.
+    halved: Array  # Was the step halved there?
+    best_gradient: Array
+    found: Ascent
+
+
+def _run(
+    evaluate: Callable[[Array], tuple[Array, tuple[Array, Array]]],
+    images: Array,
+    start: Array,
+    epsilon: Array,
+    num_steps: int,
+    rho: Array | float,
+    pixel_range: PixelRange,
+) -> Ascent:
+    """One run: num_steps + 1 points, of which `evaluate` gives gradient, (loss, misclassified?)."""
+    windows = jnp.asarray(window_lengths(num_steps))
+    into_ball = functools.partial(project, images=images, epsilon=epsilon, pixel_range=pixel_range)
+
+    def visit(step: Array, path: _Path) -> _Path:
+        gradient, (values, wrong) = evaluate(path.candidate)
+        path = _record(path, values, gradient, wrong)
+        path, gradient = _checkpoint(path, gradient, windows[step], rho)
+        here, share = path.candidate, jnp.where(step == 0, 1.0, MOMENTUM).astype(images.dtype)
+        ahead = into_ball(here + path.step_size * jnp.sign(gradient))
+        moved = here + share * (ahead - here) + (1 - share) * (here - path.previous)
+        return path._replace(candidate=into_ball(moved), previous=here)
+
+    start, none = into_ball(start), jnp.zeros(len(images), bool)
+    lowest = jnp.full(len(images), -jnp.inf, images.dtype)
+    path = _Path(
+        candidate=start,
+        previous=start,
+        step_size=jnp.broadcast_to(2 * epsilon, (len(images), 1, 1, 1)),
+        last_loss=-lowest,  # The start is no increase.
+        increases=jnp.zeros(len(images), jnp.int32),
+        checkpoint_loss=lowest,
+        halved=~none,  # The first checkpoint looks at the increases alone.
+        best_gradient=jnp.zeros_like(images),
+        found=Ascent(images, none, lowest, start),
+    )
+    return lax.fori_loop(0, num_steps + 1, visit, path).found
+
+
+def _record(path: _Path, values: Array, gradient: Array, wrong: Array) -> _Path:
+    """`path` with what was seen at its candidate."""
+    found = path.found
+    best = values > found.best_loss
+    return path._replace(
+        last_loss=values,
+        increases=path.increases + (values > path.last_loss),
+        best_gradient=_choose(best, gradient, path.best_gradient),
+        found=Ascent(
+            adversarial=_choose(wrong, path.candidate, found.adversarial),
+            fooled=found.fooled | wrong,
+            best_loss=_choose(best, values, found.best_loss),
+            best_point=_choose(best, path.candidate, found.best_point),
+        ),
+    )
+
+
+def _checkpoint(
+    path: _Path, gradient: Array, window: Array, rho: Array | float
+) -> tuple[_Path, Array]:
+    """Where a window ends: where Condition 1 or 2 of the paper holds, half the step from the best.
+
+    The step before stays `previous`, so that the next one's momentum points from there.
+    """
+    ends, best_loss = window > 0, path.found.best_loss
+    few = path.increases <= rho * window
+    stuck = ~path.halved & (best_loss <= path.checkpoint_loss)
+    halve = ends & (few | stuck)
+    path = path._replace(
+        candidate=_choose(halve, path.found.best_point, path.candidate),
+        step_size=_choose(halve, path.step_size / 2, path.step_size),
+        increases=jnp.where(ends, 0, path.increases),
+        checkpoint_loss=jnp.where(ends, best_loss, path.checkpoint_loss),
+        halved=jnp.where(ends, halve, path.halved),
+    )
+    return path, _choose(halve, path.best_gradient, gradient)
+
+
+def window_lengths(num_steps: int) -> np.ndarray:
+    """[num_steps + 1]: how many steps are in the window that step t ends; 0: it ends none.
+
+    The first has 22 % of all steps, each later one 3 % of them less, but never below 6 %.
+    """
+    length, shorter, least = (max(share * num_steps // 100, 1) for share in (22, 3, 6))
+    lengths, end = np.zeros(num_steps + 1, np.int32), length
+    while end <= num_steps:
+        lengths[end] = length
+        length = max(length - shorter, least)
+        end += length
+    return lengths
+
+
+def _likeliest_wrong(natural: Array, labels: Array, num_targets: int) -> Array:
+    """[T, B]: the classes of the largest logits, but for the true one; T is K - 1 at most."""
+    is_true = jax.nn.one_hot(labels, natural.shape[-1], dtype=bool)
+    ranked = jnp.argsort(jnp.where(is_true, jnp.inf, natural), axis=-1, descending=True)
+    return ranked[:, 1 : num_targets + 1].T
+
+
+def _targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:
+    if logits.shape[-1] >= 4:
+        return losses.targeted_logit_ratio(logits, labels, targets)
+    of_target, of_true = (jnp.take_along_axis(logits, c[:, None], -1) for c in (targets, labels))
+    return (of_target - of_true)[:, 0]
+
+
+def _surface_point(key: Array, run: Array, images: Array, epsilon: Array) -> Array:
+    """x + epsilon t / max |t|, t from U(-1, 1): each example's from its own key and `run`."""
+    keys = per_example_keys(key, len(images))
+    noise = uniform_noise(jax.vmap(functools.partial(jax.random.fold_in, data=run))(keys), images)
+    return images + epsilon * noise / jnp.max(jnp.abs(noise), axis=(1, 2, 3), keepdims=True)
+
+
+def _choose(condition: Array, yes: Array, no: Array) -> Array:
+    """`yes` for the examples where `condition` [B] holds, `no` for the others."""
+    return jnp.where(condition if yes.ndim == 1 else per_image(condition), yes, no)

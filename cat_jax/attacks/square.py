@@ -1,0 +1,227 @@
+"""Square attack: random search, without gradients, among the corners of an L-infinity ball."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from cat_jax import losses
+from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.pgd import PixelRange, as_pytree, project
+from cat_jax.attacks.starts import per_example_keys
+from cat_jax.types import Array, LogitsFn, UsageError, per_image
+
+# The window's share of the image is halved after so many proposals, of 10 000.
+BREAKPOINTS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+HORIZON = 10_000
+MOST_CHANNELS = 30  # A colour is drawn as one int32 below 2 ** channels.
+
+
+class SquareResult(NamedTuple):
+    """What the search found, and what it cost.
+
+    Attributes:
+      adversarial: [B, H, W, C], as `square` returns them.
+      fooled: bool [B], is the example misclassified at `adversarial`?
+      queries: int32 [B], how often the classifier was asked about the example, the last time
+        included: 0 if it was wrong from the start, the whole budget if it was never fooled.
+    """
+
+    adversarial: Array
+    fooled: Array
+    queries: Array
+
+
+def square(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_queries: int = 5000,
+    initial_share: float = 0.8,
+    rescale_schedule: bool = False,
+    pixel_range: PixelRange = (0.0, 1.0),
+) -> Array:
+    """Square attack (Andriushchenko et al. 2020, Algorithms 1 and 2): random search on the margin.
+
+    It begins at vertical stripes of +-epsilon. Each further query is about a square window of one
+    new colour, +-epsilon in each channel. This is kept if the margin of the true class decreases,
+    or if the image is misclassified, which ends its search.
+
+    Windows and colours are drawn for each image, as in the original code; AutoAttack's shares them
+    among the images of a batch. A window may lie anywhere in the image: both published codes leave
+    out the last row and the last column of places.
+
+    Args:
+      logits_fn: images -> logits [B, K], in inference mode. Beyond the budget, it is asked once
+        about `images` themselves.
+      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
+      labels: [B], integer.
+      key: one key, or one for each example, [B].
+      epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
+        example, [B, 1, 1, 1].
+      num_queries: the exact budget of each image. The start counts as the first query, as in the
+        original code (AutoAttack's adds it on top). One compilation serves every budget.
+      initial_share: part of the image that the first windows cover, in (0, 1]. It is halved after
+        10, 50, 200, 500, 1000, 2000, 4000, 6000 and 8000 proposals.
+      rescale_schedule: scale these numbers by num_queries / 10000, as the original code always
+        does, and AutoAttack does not.
+      pixel_range: what points are clipped to; None: never clipped, another threat model.
+
+    Returns:
+      Images, shaped as `images`, through which no gradient flows: of each example, the first point
+      that is misclassified. Images wrong from the start, and those never fooled, are unchanged.
+
+    Raises:
+      UsageError: for images or radii outside [0, 1], labels that are not classes, a budget or a
+        share out of range, or more than 30 channels.
+    """
+    radius: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range)
+    windows: dict[str, Any] = dict(initial_share=initial_share, rescale_schedule=rescale_schedule)
+    hyper = radius | windows | dict(num_queries=num_queries)
+    return square_with_queries(logits_fn, images, labels, key, **hyper).adversarial
+
+
+def square_with_queries(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_queries: int = 5000,
+    initial_share: float = 0.8,
+    rescale_schedule: bool = False,
+    pixel_range: PixelRange = (0.0, 1.0),
+) -> SquareResult:
+    """`square`, with the flags of the fooled and the number of queries that each image took."""
+    check_batch(images, labels)
+    check_radius(epsilon=epsilon)
+    _check_search(num_queries, initial_share, images.shape[-1])
+    logits_fn = as_pytree(logits_fn)
+    check_labels(logits_fn, images, labels)
+    schedule = (
+        jnp.array(window_sides(initial_share, *images.shape[1:3]), jnp.int32),
+        jnp.array(last_proposals(num_queries, rescale_schedule), jnp.int32),
+    )
+    keys = per_example_keys(key, len(images))
+    return _search(
+        logits_fn, images, labels, keys, epsilon, num_queries, schedule, pixel_range=pixel_range
+    )
+
+
+@functools.partial(jax.jit, static_argnames="pixel_range")
+def _search(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    keys: Array,
+    epsilon: Array | float,
+    num_queries: Array | int,
+    schedule: tuple[Array, Array],
+    *,
+    pixel_range: PixelRange,
+) -> SquareResult:
+    logits_fn, images, epsilon = lax.stop_gradient((logits_fn, images, epsilon))
+    low, high = (project(images + e, images, epsilon, pixel_range) for e in (-epsilon, epsilon))
+
+    def wrong(logits: Array) -> Array:
+        return jnp.argmax(logits, axis=-1) != labels
+
+    def is_going_on(carry: tuple[Any, ...]) -> Array:
+        query, *_, fooled, _ = carry
+        return (query < num_queries) & ~jnp.all(fooled)
+
+    def ask(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        query, candidate, corner, best, fooled, queries = carry
+        logits = logits_fn(jnp.where(candidate, high, low))
+        margin, succeeds = losses.margin(logits, labels), wrong(logits)
+        accepted = ~fooled & ((margin > best) | succeeds)
+        corner = jnp.where(per_image(accepted), candidate, corner)
+        best = jnp.where(accepted, margin, best)
+        candidate = _proposals(keys, corner, query, schedule)
+        return query + 1, candidate, corner, best, fooled | succeeds, queries + ~fooled
+
+    logits = logits_fn(images)
+    lost = wrong(logits)  # Before any query.
+    start = jax.vmap(lambda k: stripes(jax.random.fold_in(k, 0), images.shape[1:]))(keys)
+    unknown = jnp.full_like(losses.margin(logits, labels), -jnp.inf)
+    begin = (jnp.int32(0), start, start, unknown, lost, jnp.zeros(len(images), jnp.int32))
+    _, _, corner, _, fooled, queries = lax.while_loop(is_going_on, ask, begin)
+    found = jnp.where(per_image(fooled & ~lost), jnp.where(corner, high, low), images)
+    return SquareResult(found, fooled, queries)
+
+
+def _proposals(keys: Array, corner: Array, index: Array, schedule: tuple[Array, Array]) -> Array:
+    """`propose` for each image. The start had key 0, so proposal 0 has key 1: it is query 1."""
+    sides, last = schedule
+    fresh = jax.vmap(jax.random.fold_in, (0, None))(keys, index + 1)
+    return jax.vmap(propose, (0, 0, None))(fresh, corner, sides[jnp.sum(index > last)])
+
+
+def stripes(key: Array, shape: tuple[int, ...]) -> Array:
+    """Bool [H, W, C]: vertical stripes one pixel wide, of a random colour each."""
+    return jnp.broadcast_to(jax.random.bits(key, (1, *shape[1:]), jnp.uint32) % 2 == 1, shape)
+
+
+def propose(key: Array, corner: Array, side: Array | int) -> Array:
+    """Another colour in a random window of one image; always a change.
+
+    The original code draws colours until one changes the window. Here the only one that may not,
+    that of a window of one colour, is left out of the draw: the same distribution.
+
+    Args:
+      key: one key.
+      corner: bool [H, W, C], a corner of the ball: True where a pixel is at its upper end.
+      side: of the window, in pixels, at most min(H, W). May be traced: shapes do not depend on it.
+    """
+    height, width, channels = corner.shape
+    # One draw, for speed; modulo n, some numbers are likelier than others by n / 2 ** 31.
+    draws = (jax.random.bits(key, (3,), jnp.uint32) >> 1).astype(jnp.int32)
+    rows = _span(draws[0] % (height - side + 1), side, height)
+    columns = _span(draws[1] % (width - side + 1), side, width)
+    window = (rows[:, None] & columns[None, :])[:, :, None]
+    highest = jnp.any(window & corner, axis=(0, 1))
+    lowest = jnp.all(~window | corner, axis=(0, 1))
+    least = jnp.all(highest == lowest).astype(jnp.int32)  # 0 would flip no channel.
+    flips = least + draws[2] % (2**channels - least)
+    colour = highest ^ ((flips >> jnp.arange(channels)) % 2 == 1)
+    return jnp.where(window, colour[None, None, :], corner)
+
+
+def _span(first: Array, side: Array | int, length: int) -> Array:
+    """Bool [length], True at `side` neighbours, from the index `first` on."""
+    index = jnp.arange(length)
+    return (index >= first) & (index < first + side)
+
+
+def window_sides(initial_share: float, height: int, width: int) -> list[int]:
+    """The ten sides of the schedule, in pixels: the first, and that after each breakpoint."""
+    shares = [initial_share / 2**halvings for halvings in range(len(BREAKPOINTS) + 1)]
+    sides = [round(math.sqrt(share * height * width)) for share in shares]
+    return [min(max(side, 1), height, width) for side in sides]
+
+
+def last_proposals(num_queries: int, rescale: bool) -> list[int]:
+    """Index, from 0, of the last proposal before each halving of the window's share."""
+    if not rescale:
+        return list(BREAKPOINTS)
+    # The proposal i halves if floor(i * HORIZON / num_queries) > breakpoint; without rounding.
+    return [-(-(b + 1) * num_queries // HORIZON) - 1 for b in BREAKPOINTS]
+
+
+def _check_search(num_queries: int, initial_share: float, num_channels: int) -> None:
+    if num_queries < 1:
+        raise UsageError(f"num_queries={num_queries}; expected at least 1, the start.")
+    if not 0 < initial_share <= 1:
+        raise UsageError(f"initial_share={initial_share}; expected (0, 1]: 0.8 is usual.")
+    if num_channels > MOST_CHANNELS:
+        raise UsageError(
+            f"images have {num_channels} channels; expected at most {MOST_CHANNELS}: "
+            "are they [B, H, W, C]?"
+        )
