@@ -60,8 +60,8 @@ def small(config, num_devices, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def forgets_what_it_compiled():
-    """Some eighty steps, each compiled twice: all of them would not fit one process's mappings."""
+def forgets_each_step():
+    """Some eighty, each compiled twice, are too many even for one file (see conftest)."""
     yield
     jax.clear_caches()
 
