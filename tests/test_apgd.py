@@ -14,7 +14,6 @@ from test_attacks_golden import setting
 from cat_jax import attacks, losses, objectives
 from cat_jax.attacks.apgd import (
     _apgd,
-    _likeliest_wrong,
     _targeted_loss,
     adversarial_logit_ratio,
     apgd,
@@ -22,6 +21,7 @@ from cat_jax.attacks.apgd import (
     checked_apgd,
     window_lengths,
 )
+from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import DEVICES, UsageError, Views
 
 KEY = jax.random.key(0)
@@ -115,7 +115,7 @@ def test_apgd_golden(dtype, kind, net):
 @pytest.mark.parametrize("net", ["small", "mnist"])
 def test_targets_are_ranked_golden(float64, net):
     logits_fn, images, labels, info, _ = setting(net, "float64")
-    targets = _likeliest_wrong(logits_fn(images), labels, 9)
+    targets = likeliest_wrong(logits_fn(images), labels, 9)
     for run, of_run in zip(info["autoattack"]["apgd_t_f64"]["runs"], targets, strict=True):
         np.testing.assert_array_equal(of_run[np.array(run["examples"])], run["targets"])
 
@@ -255,7 +255,7 @@ def test_for_three_classes_the_targeted_loss_alone_is_a_margin(float64):
     logits = logits_fn(images)
     ratio = adversarial_logit_ratio(Views(adversarial=logits), labels)
     np.testing.assert_array_equal(ratio, losses.logit_ratio(logits, labels))
-    targets = _likeliest_wrong(logits, labels, 9)
+    targets = likeliest_wrong(logits, labels, 9)
     assert len(targets) == 2
     by_target = [_targeted_loss(logits, labels, target) for target in targets]
     np.testing.assert_allclose(jnp.maximum(*by_target), losses.margin(logits, labels), 1e-12)
@@ -266,11 +266,11 @@ def test_for_three_classes_the_targeted_loss_alone_is_a_margin(float64):
 def test_there_are_no_more_targets_than_wrong_classes(float64):
     logits_fn, images, labels = problem(5, num_wrong=8)
     natural = np.asarray(logits_fn(images))
-    targets = np.asarray(_likeliest_wrong(natural, labels, 9))
+    targets = np.asarray(likeliest_wrong(natural, labels, 9))
     assert targets.shape == (4, 64)
     np.testing.assert_array_equal(np.sort(np.vstack([targets, labels]), 0).T, [range(5)] * 64)
     assert (np.diff(np.take_along_axis(natural, targets.T, -1)) < 0).all()
-    tied = np.asarray(_likeliest_wrong(np.ones((5, 5)), np.arange(5), 4))
+    tied = np.asarray(likeliest_wrong(np.ones((5, 5)), np.arange(5), 4))
     assert (tied != np.arange(5)).all(), "ties do not make the true class a target"
 
 

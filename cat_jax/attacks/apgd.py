@@ -13,6 +13,7 @@ from cat_jax import losses, objectives
 from cat_jax.attacks.checks import check_batch, check_labels, check_radius
 from cat_jax.attacks.pgd import PixelRange, as_pytree, project
 from cat_jax.attacks.starts import per_example_keys, uniform_noise
+from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, Loss, Views, per_image
 
 MOMENTUM = 0.75  # Of a move: the share of the new step; the rest repeats the last move.
@@ -154,7 +155,7 @@ def _apgd(
 ) -> Ascent:
     epsilon = jnp.asarray(epsilon, images.dtype)
     natural = logits_fn(images)
-    targets = _likeliest_wrong(natural, labels, num_targets)
+    targets = likeliest_wrong(natural, labels, num_targets)
     num_runs = num_restarts * (len(targets) if loss is None else 1)
     if start is not None:
         start = jnp.broadcast_to(start, (num_runs, *images.shape)).astype(images.dtype)
@@ -281,13 +282,6 @@ def window_lengths(num_steps: int) -> np.ndarray:
         length = max(length - shorter, least)
         end += length
     return lengths
-
-
-def _likeliest_wrong(natural: Array, labels: Array, num_targets: int) -> Array:
-    """[T, B]: the classes of the largest logits, but for the true one; T is K - 1 at most."""
-    is_true = jax.nn.one_hot(labels, natural.shape[-1], dtype=bool)
-    ranked = jnp.argsort(jnp.where(is_true, jnp.inf, natural), axis=-1, descending=True)
-    return ranked[:, 1 : num_targets + 1].T
 
 
 def _targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:

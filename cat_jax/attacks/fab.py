@@ -9,6 +9,7 @@ from jax import lax
 
 from cat_jax.attacks.checks import check_batch, check_labels, check_radius
 from cat_jax.attacks.pgd import PixelRange, as_pytree
+from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, per_image
 
 LEAST_STEP = 1e-8  # Of the published code: two steps of no length share alike, not 0 / 0.
@@ -117,17 +118,9 @@ def fab_t_with_details(
         adversarial = jnp.where(per_image(accepted), nearest, adversarial)
         return (adversarial, fooled | accepted), norm
 
-    targets = _ranked_targets(logits, labels, num_targets)
+    targets = likeliest_wrong(logits, labels, num_targets)
     (adversarial, fooled), norms = lax.scan(attack, (jnp.asarray(images), wrong), targets)
     return FabDetails(*lax.stop_gradient((adversarial, fooled, norms)))
-
-
-def _ranked_targets(logits: Array, labels: Array, num_targets: int) -> Array:
-    """The classes other than the true one, most likely first: [at most num_targets, B]."""
-    num_classes = logits.shape[-1]
-    true = jax.nn.one_hot(labels, num_classes, dtype=bool)
-    ranked = lax.top_k(jnp.where(true, -jnp.inf, logits), min(num_targets, num_classes - 1))[1]
-    return ranked.T
 
 
 def _nearest(
