@@ -25,13 +25,15 @@ RADII = (
 POSITIVE = (
     *("batch_size", "num_epochs", "num_parts", "log_every", "save_every", "test.batch_size"),
     *("attack.num_steps", "validation.num_steps", "validation.every_epochs"),
+    "test.num_queries",
 )
 NOT_NEGATIVE = (
     *("num_steps", "num_validation", "seed", "test.num_examples", "test.num_restarts"),
+    *("test.subset_seed", "test.num_checked"),
     *("awp.gamma", "awp.warmup_epochs", "average_decay"),
 )
 CHOSEN_BY = ("sum", "robust")
-SUITES = ("paper", "quick", "none")
+SAVED = ("none", "float32", "uint8")
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
@@ -67,7 +69,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     resolved.lock()
     check_choice("config.selection", resolved.selection, ("validation", "test"))
     check_choice("config.validation.chosen_by", resolved.validation.chosen_by, CHOSEN_BY)
-    check_choice("config.evaluation", resolved.evaluation, SUITES)
+    check_choice("config.test.save_adversarial", resolved.test.save_adversarial, SAVED)
     check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
     return resolved
 

@@ -21,15 +21,14 @@ def write_config(workdir: pathlib.Path, config: dict[str, Any]) -> None:
     files.write_text(workdir / "config.json", json.dumps(config, indent=1) + "\n")
 
 
-def write_results(workdir: pathlib.Path, records: list[dict[str, Any]]) -> None:
-    """Adds lines to results.jsonl; a line of the same checkpoint and attack is replaced."""
+def replace_lines(file: pathlib.Path, records: list[dict[str, Any]], *names: str) -> None:
+    """Adds lines to a file of JSON lines; one that agrees in the fields `names` is replaced."""
 
-    def name(record: dict[str, Any]) -> tuple[str, str]:
-        return record["checkpoint"], record["attack"]
+    def key(record: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(record[name] for name in names)
 
-    new = {name(record) for record in records}
-    file = workdir / "results.jsonl"
-    old = [record for record in files.read_json_lines(file) if name(record) not in new]
+    new = {key(record) for record in records}
+    old = [record for record in files.read_json_lines(file) if key(record) not in new]
     files.write_json_lines(file, old + records)
 
 

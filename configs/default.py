@@ -74,7 +74,7 @@ def get_config() -> ConfigDict:
     config.data_dir = "~/tensorflow_datasets"  # Folder that `python -m cat_jax.data` prepares.
     config.num_validation = 0  # Held out of the training split; 0: train on all, best/ is last/.
     config.selection = "validation"  # What chooses best/: "validation", or "test" (optimistic).
-    config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.2).
+    config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.1).
     # Or "crop_flip_zero": the same with zeros around, as TRADES, MART and FAT have it.
 
     # Networks (sec. 5.1). mean and std, on the [0, 1] scale, are applied inside the classifier.
@@ -120,7 +120,7 @@ def get_config() -> ConfigDict:
     # Adversarial weight perturbation: each kernel moves by gamma times its norm. 0: none.
     config.awp = ConfigDict({"gamma": 0.0, "warmup_epochs": 0})
 
-    # Optimisation (sec. 5.1 and 5.2). `batch_size` is global: over all devices.
+    # Optimisation (sec. 5.1 and the appendix). `batch_size` is global: over all devices.
     config.batch_size = 128
     config.num_epochs = 140
     config.num_steps = 0  # Stop after so many steps; 0: after num_epochs.
@@ -138,8 +138,10 @@ def get_config() -> ConfigDict:
     validation.random_start = True
     validation.clip = placeholder(bool)
 
-    # The attacks of the tables (sec. 5.3), on the test split.
-    config.evaluation = "paper"  # paper, quick (natural and PGD-20), none.
+    # The attacks of the tables (sec. 5.1), on the test split.
+    # paper, standard (AutoAttack), quick (natural and PGD-20), none; or attacks by their names in
+    # results.jsonl; or several of these: "paper,standard", "natural,square".
+    config.evaluation = "paper"
     config.test = test = ConfigDict()
     test.epsilon = "8/255"  # FGSM and PGD.
     test.step_size = "0.003"
@@ -148,7 +150,11 @@ def get_config() -> ConfigDict:
     test.cw_random_start = placeholder(bool)
     test.unclipped = False  # Also PGD without [0, 1]: the published MNIST numbers.
     test.num_restarts = 0  # Also PGD-40 from so many random starts; 0: not.
-    test.num_examples = 0  # The first so many; 0: all.
+    test.num_queries = 5000  # Of Square, for each image (sec. 5.1).
+    test.num_examples = 0  # A random subset of so many, balanced over the classes; 0: all.
+    test.subset_seed = 0  # Of that choice; not config.seed, so that runs share the subset.
+    test.num_checked = 64  # Images on which the classifier is checked for false robustness; 0: not.
+    test.save_adversarial = "none"  # "float32"; "uint8": rounded to 8 bits, and attacked so.
     test.batch_size = 250
 
     # Bookkeeping, in steps. A checkpoint is also written at every validation and at the end.

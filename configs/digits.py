@@ -35,6 +35,7 @@ def get_config(variant: str = "cat_cent") -> ConfigDict:
     config.validation.every_epochs = 10
     config.validation.epsilon = "0.15"
     config.validation.step_size = "0.03"
+    config.evaluation = "natural,fgsm,pgd20,pgd100,cw_inf"  # Square takes longer than training.
     config.test.epsilon = "0.15"
     config.test.step_size = "0.015"
     config.test.cw_epsilon = "0.15"

@@ -21,6 +21,7 @@ OVERRIDES = {
     "validation.num_steps": 2,
     "validation.every_epochs": 100,
     "evaluation": "quick",
+    "test.num_checked": 0,
 }
 
 

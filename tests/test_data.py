@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cat_jax.data import Spec, Split, fingerprint, load, sources, split_validation
+from cat_jax.data import Spec, Split, balanced, fingerprint, load, sources, split_validation
 from cat_jax.types import UsageError
 
 
@@ -99,6 +99,29 @@ def test_holding_nothing_out_keeps_the_training_split_as_it_is():
     train, validation = split_validation(_numbered(5), 0, seed=0)
     np.testing.assert_array_equal(train.labels, np.arange(5))
     assert validation.images.shape == (0, 1, 1, 1) and validation.labels.shape == (0,)
+
+
+def test_a_balanced_subset_has_as_many_of_each_class_and_is_the_seed_s():
+    labels = np.random.default_rng(0).integers(0, 10, 2000)
+    chosen = balanced(labels, 1000, seed=0)
+    assert np.bincount(labels[chosen]).tolist() == [100] * 10
+    assert np.all(np.diff(chosen) > 0), "in order, and none twice"
+    np.testing.assert_array_equal(chosen, balanced(labels, 1000, seed=0))
+    assert set(chosen) != set(balanced(labels, 1000, seed=1))
+    assert set(balanced(labels, 500, seed=0)) < set(chosen), "smaller subsets are parts of larger"
+    assert set(np.bincount(labels[balanced(labels, 64, seed=0)])) == {6, 7}
+    np.testing.assert_array_equal(balanced(labels, 0, seed=0), np.arange(2000))
+
+
+def test_a_class_with_too_few_examples_gives_all_it_has():
+    labels = np.array([0] * 2 + [1] * 10 + [2] * 10)
+    assert np.bincount(labels[balanced(labels, 12, seed=0)]).tolist() == [2, 5, 5]
+
+
+@pytest.mark.parametrize("num_examples", [-1, 23])
+def test_a_subset_larger_than_the_whole_is_refused(num_examples):
+    with pytest.raises(UsageError, match=rf"Cannot choose {num_examples} of 22 .* 1 to 22"):
+        balanced(np.zeros(22, int), num_examples, seed=0)
 
 
 def test_the_first_examples_are_taken_in_order():

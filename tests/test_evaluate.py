@@ -1,5 +1,6 @@
 """Evaluation: exact N, flags that belong to the example, and flags that survive."""
 
+import dataclasses
 import functools
 
 import jax
@@ -10,7 +11,8 @@ from flax import linen as nn
 
 from cat_jax import attacks
 from cat_jax.data import Split
-from cat_jax.evaluate import Evaluator, NamedAttack, wilson
+from cat_jax.evaluate import Evaluator, NamedAttack
+from cat_jax.results import wilson
 
 PGD = functools.partial(attacks.pgd, epsilon=0.1, step_size=0.05, num_steps=2)
 NAMED = NamedAttack("pgd2", PGD, 0.1)
@@ -93,7 +95,7 @@ def test_a_stopped_evaluation_goes_on_where_it_was(variables, split, tmp_path):
 
 
 def test_an_attack_of_a_cascade_sees_the_survivors_alone_in_full_batches(variables, split):
-    natural = evaluator()(variables, NATURAL, split).flags
+    natural = evaluator()(variables, NATURAL, split)
     attacked = []
 
     def counting(logits_fn, images, labels, keys):
@@ -101,18 +103,19 @@ def test_an_attack_of_a_cascade_sees_the_survivors_alone_in_full_batches(variabl
         return PGD(logits_fn, images, labels, keys)
 
     named = NamedAttack("pgd2", counting, 0.1, after="natural")
-    result = evaluator()(variables, named, split, still_right=natural)
+    result = evaluator()(variables, named, split, before=natural)
     jax.effects_barrier()
     assert attacked == [32, 32], "63 survivors, not 70 examples"
     np.testing.assert_array_equal(
-        result.flags, natural & evaluator()(variables, NAMED, split).flags
+        result.flags, natural.flags & evaluator()(variables, NAMED, split).flags
     )
 
 
 def test_a_cascade_without_survivors_is_over(variables, split):
-    nobody = np.zeros(70, bool)
-    result = evaluator()(variables, NAMED, split, still_right=nobody)
+    nobody = dataclasses.replace(evaluator()(variables, NATURAL, split), flags=np.zeros(70, bool))
+    result = evaluator()(variables, NAMED, split, before=nobody)
     assert result.accuracy == 0.0 and len(result.flags) == 70
+    assert result.num_attacked == 0 and result.mean_queries == 0.0
 
 
 def test_damaged_flags_are_computed_again(variables, split, tmp_path):

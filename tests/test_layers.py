@@ -10,6 +10,7 @@ LAYERS = {
     "__init__": 0,
     "configs": 0,
     "files": 0,
+    "provenance": 0,
     "types": 0,
     "losses": 1,
     "networks": 1,
@@ -17,6 +18,7 @@ LAYERS = {
     "state": 1,
     "weight_perturbation": 1,
     "logs": 1,
+    "results": 1,
     "workdirs": 1,
     "objectives": 2,
     "checkpoint": 2,
@@ -32,7 +34,8 @@ LAYERS = {
     "validation": 6,
     "train": 6,
     "report": 6,
-    "main": 7,
+    "robustness": 7,
+    "main": 8,
 }
 APART = "report"  # Reads result files: of our modules it imports `files` alone, and no JAX.
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "chex"}

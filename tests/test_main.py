@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import files, main
+from cat_jax import files, main, settings
+from cat_jax.configs import _kept
 from cat_jax.types import UsageError
 
 BAD = {
@@ -16,6 +17,7 @@ BAD = {
     "wrong type": (["--config.method.beta=high"], "could not convert string to float: 'high'"),
     "no such config file": (["--config=configs/nope.py"], "--config=cat_jax:NAME"),
     "no such flag": (["--confg=x"], "Unknown command line flag 'confg'"),
+    "no such attack": (["--config.evaluation=paper,pgd21"], "'pgd21'; available: none, quick"),
     "no data": (
         ["--config.dataset=mnist", "--config.data_dir=/nowhere"],
         "python -m cat_jax.data --dataset=mnist",
@@ -54,7 +56,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
     names = {path.name for path in finished.iterdir()}
     assert names == {
         *("config.json", "metrics.jsonl", "tensorboard", "checkpoints"),
-        *("evaluation", "results.jsonl"),
+        *("evaluation", "results.jsonl", "checks.jsonl"),
     }
     records = files.read_json_lines(finished / "results.jsonl")
     assert [(r["checkpoint"], r["attack"]) for r in records] == [
@@ -92,13 +94,34 @@ def test_flags_on_disk_are_known_again_by_another_process(finished):
     (file,) = (finished / "evaluation").glob("*pgd20.npz")
     with np.load(file) as kept:
         digest, attack, seed, settings, data = str(kept["identity"]).split(" ")
-    assert (attack, seed) == ("pgd20", "0")
+    assert (attack, seed) == ("step12_pgd20", "0")
     assert [len(part) for part in (digest, settings, data)] == [12, 12, 64]
 
 
 def test_evaluation_needs_no_config(finished, capsys):
     main.run(None, finished, "evaluate")
     assert "natural" in capsys.readouterr().out
+
+
+def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_with(finished):
+    kept = json.loads((finished / "config.json").read_text())
+    argv = ["main", "--workdir", str(finished), "--config.evaluation=standard"]
+    flag = main.find_config(argv)[1].removeprefix("--config=")
+    path, _, workdir = flag.partition(":")
+    assert (path, workdir) == (_kept.__file__, str(finished))
+    config = _kept.get_config(workdir)
+    assert settings.as_dict(settings.resolve(config)) == kept
+    config.evaluation = "standard"
+    config.method.beta = 3.0  # Floats stay floats: types are those of the schema.
+    with pytest.raises(TypeError):
+        config.method.beta = "3"
+
+
+def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path):
+    kept = json.loads((finished / "config.json").read_text())
+    del kept["test"]["subset_seed"]
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    assert _kept.get_config(str(tmp_path)).test.subset_seed == 0
 
 
 def test_a_workdir_of_another_config_is_refused_with_the_difference(finished):

@@ -1,6 +1,7 @@
 """Auto-PGD: projected gradient ascent that finds its own step sizes (Croce & Hein 2020)."""
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from cat_jax.attacks.starts import per_example_keys, uniform_noise
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, Loss, Views, per_image
 
+logger = logging.getLogger(__name__)
 MOMENTUM = 0.75  # Of a move: the share of the new step; the rest repeats the last move.
 
 
@@ -83,8 +85,8 @@ def apgd_t(
     """`apgd` on the targeted DLR loss, towards one class after the other: AutoAttack's APGD-T.
 
     The targets are the second to the (num_targets + 1)-th class of the natural logits: at most
-    K - 1, and never the true one. The loss needs four classes: for fewer, known when the attack
-    is traced, it is the margin of target and true class, z_t - z_y.
+    K - 1, and never the true one. The loss needs four classes: for fewer, said in a warning when
+    the attack is compiled, it is the margin of target and true class, z_t - z_y.
 
     Args:
       logits_fn, images, labels, key, epsilon: as for `apgd`.
@@ -103,9 +105,11 @@ def apgd_t(
 
 
 def adversarial_logit_ratio(logits: Views, labels: Array) -> Array:
-    """DLR of x' (Croce & Hein 2020); its numerator, the margin, for two classes."""
-    loss = losses.logit_ratio if logits.adversarial.shape[-1] >= 3 else losses.margin
-    return loss(logits.adversarial, labels)
+    """DLR of x' (Croce & Hein 2020); for two classes, with a warning, its numerator, the margin."""
+    if logits.adversarial.shape[-1] >= 3:
+        return losses.logit_ratio(logits.adversarial, labels)
+    logger.warning("DLR needs three classes and got two: the margin takes its place.")
+    return losses.margin(logits.adversarial, labels)
 
 
 class Ascent(NamedTuple):
@@ -285,8 +289,13 @@ def window_lengths(num_steps: int) -> np.ndarray:
 
 
 def _targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:
-    if logits.shape[-1] >= 4:
+    if (num_classes := logits.shape[-1]) >= 4:
         return losses.targeted_logit_ratio(logits, labels, targets)
+    logger.warning(
+        "Targeted DLR needs four classes and got %d: the margin of target and true class takes "
+        "its place.",
+        num_classes,
+    )
     of_target, of_true = (jnp.take_along_axis(logits, c[:, None], -1) for c in (targets, labels))
     return (of_target - of_true)[:, 0]
 

@@ -10,8 +10,12 @@ from jax import lax
 from cat_jax.attacks.starts import per_example_keys
 from cat_jax.types import Array, LogitsFn, per_image
 
+# (logits_fn, images, labels, key) -> images.
+Whole = Callable[[LogitsFn, Array, Array, Array], Array]
+_Known = tuple[Array, Array]  # What is kept of each example, and is it misclassified?
 
-def restarts(attack: Callable[..., Array], num_restarts: int) -> Callable[..., Array]:
+
+def restarts(attack: Callable[..., Array], num_restarts: int) -> Whole:
     """`attack`, such as a partial `pgd`, from `num_restarts` random starts.
 
     Returns:
@@ -20,16 +24,50 @@ def restarts(attack: Callable[..., Array], num_restarts: int) -> Callable[..., A
     """
 
     def restarted(logits_fn: LogitsFn, images: Array, labels: Array, key: Array) -> Array:
-        keys = per_example_keys(key, len(images))
+        def again(restart: int, known: _Known) -> _Known:
+            return _attack_again(attack, restart, logits_fn, images, labels, key, known)
 
-        def again(restart: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            kept, fooled = carry
-            fresh = jax.vmap(functools.partial(jax.random.fold_in, data=restart))(keys)
-            found = attack(logits_fn, images, labels, fresh)
-            kept = jnp.where(per_image(fooled), kept, found)
-            return kept, fooled | (jnp.argmax(logits_fn(found), axis=-1) != labels)
-
-        none = jnp.zeros(labels.shape, bool)
-        return lax.fori_loop(0, num_restarts, again, (images, none))[0]
+        return lax.fori_loop(0, num_restarts, again, _nothing(images, labels))[0]
 
     return restarted
+
+
+def worst_case(*attacks: Callable[..., Array]) -> Whole:
+    """Each example under the first of `attacks` that fools the classifier on it.
+
+    Returns:
+      An attack with the same first four arguments. Of an example that withstands all of them, it
+      returns what the last one did. Each attack draws noise of its own; none is run on a batch
+      that is all fooled.
+    """
+
+    def worst(logits_fn: LogitsFn, images: Array, labels: Array, key: Array) -> Array:
+        known = _nothing(images, labels)
+        for number, attack in enumerate(attacks):
+            run = functools.partial(_attack_again, attack, number, logits_fn, images, labels, key)
+            known = lax.cond(jnp.all(known[1]), lambda known: known, run, known)
+        return known[0]
+
+    return worst
+
+
+def _attack_again(
+    attack: Callable[..., Array],
+    number: int,
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    known: _Known,
+) -> _Known:
+    """`known`, and for what is not fooled yet what `attack` finds with noise number `number`."""
+    kept, fooled = known
+    keys = per_example_keys(key, len(images))
+    fresh = jax.vmap(functools.partial(jax.random.fold_in, data=number))(keys)
+    found = attack(logits_fn, images, labels, fresh)
+    kept = jnp.where(per_image(fooled), kept, found)
+    return kept, fooled | (jnp.argmax(logits_fn(found), axis=-1) != labels)
+
+
+def _nothing(images: Array, labels: Array) -> _Known:
+    return jnp.asarray(images), jnp.zeros(labels.shape, bool)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from cat_jax import losses
-from cat_jax.evaluate import wilson
+from cat_jax.results import wilson
 from cat_jax.types import Array, LogitsFn
 
 PATIENCE = 3  # Validations at chance before it is said.

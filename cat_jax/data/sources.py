@@ -29,8 +29,12 @@ class Split(NamedTuple):
     labels: np.ndarray
 
     def first(self, num_examples: int) -> "Split":
-        """The first so many examples."""
+        """The first so many examples, or all if there are fewer."""
         return Split(self.images[:num_examples], self.labels[:num_examples])
+
+    def take(self, chosen: np.ndarray) -> "Split":
+        """The examples at these indices, or where this bool [N] is true."""
+        return Split(self.images[chosen], self.labels[chosen])
 
 
 class Spec(NamedTuple):
@@ -117,7 +121,38 @@ def split_validation(train: Split, num_validation: int, seed: int) -> tuple[Spli
         )
     held_out = np.zeros(num_examples, bool)
     held_out[np.random.default_rng(seed).permutation(num_examples)[:num_validation]] = True
-    return _take(train, ~held_out), _take(train, held_out)
+    return train.take(~held_out), train.take(held_out)
+
+
+def balanced(labels: np.ndarray, num_examples: int, seed: int) -> np.ndarray:
+    """Indices of a random subset that has as many examples of each class as of any other.
+
+    Where that cannot be, because num_examples is no multiple of K or a class has too few, the
+    numbers are as equal as they can be. Of one seed, a smaller subset is part of a larger one.
+
+    Args:
+      labels: int [N].
+      num_examples: how many, at most N; 0 takes all.
+      seed: of the choice.
+
+    Returns:
+      int64 [num_examples], in ascending order.
+
+    Raises:
+      UsageError: if there are not so many.
+    """
+    if not 0 <= num_examples <= len(labels):
+        raise UsageError(
+            f"Cannot choose {num_examples} of {len(labels)} examples; expected 1 to "
+            f"{len(labels)}, or 0 for all."
+        )
+    order = np.random.default_rng(seed).permutation(len(labels))
+    ranks = np.empty(len(labels), np.int64)  # Of each example of `order`, in its class.
+    for label in np.unique(labels):
+        places = np.flatnonzero(labels[order] == label)
+        ranks[places] = np.arange(len(places))
+    chosen = order[np.argsort(ranks, kind="stable")][: num_examples or len(labels)]
+    return np.sort(chosen)
 
 
 def _digits(data_dir: str) -> tuple[int, Split, Split]:
@@ -132,7 +167,7 @@ def _digits(data_dir: str) -> tuple[int, Split, Split]:
     in_test = np.zeros(len(images), bool)
     for label in range(10):
         in_test[rng.permutation(np.flatnonzero(every.labels == label))[:36]] = True
-    return 10, _take(every, ~in_test), _take(every, in_test)
+    return 10, every.take(~in_test), every.take(in_test)
 
 
 def _synthetic(data_dir: str) -> tuple[int, Split, Split]:
@@ -154,11 +189,6 @@ def _prepared(name: str, data_dir: str) -> tuple[int, Split, Split]:
     folder = records.require_folder(name, data_dir)
     train, test = (Split(*records.read_split(folder, name, split)) for split in ("train", "test"))
     return records.FORMS[name].classes["label"], train, test
-
-
-def _take(split: Split, chosen: np.ndarray) -> Split:
-    """The examples where `chosen`, bool [N], is true, in their order."""
-    return Split(split.images[chosen], split.labels[chosen])
 
 
 def _check(what: str, split: Split, num_classes: int) -> None:

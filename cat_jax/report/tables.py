@@ -28,9 +28,39 @@ def runs_table(workdirs: Sequence[pathlib.Path]) -> str:
             rows.append(("published", reference))
         if not records:
             rows.append((f"{workdir.name}: no results yet", {}))
+    attacks = dict.fromkeys(sorted(attacks, key=lambda attack: attack != "natural"))
     head = ["", *attacks]
     body = [[name, *(_cell(cells.get(attack)) for attack in attacks)] for name, cells in rows]
     return "\n".join([_caption(workdirs), "", *_markdown([head, *body])])
+
+
+def costs_table(workdir: pathlib.Path) -> str:
+    """One row for each checkpoint and attack: what it cost."""
+    head = ["", "still right", "of", "attacked", "forward passes each", "seconds"]
+    rows = []
+    for r in _distinct(files.read_json_lines(workdir / "results.jsonl")):
+        if "mean_queries" not in r:
+            continue  # Of before costs were kept.
+        right = round(r["accuracy"] * r["num_examples"])
+        counts = [str(right), str(r["num_examples"]), str(r["num_attacked"])]
+        cost = [f"{r['mean_queries']:.0f}", f"{r['seconds']:.1f}"]
+        rows.append([f"{r['checkpoint']} {r['attack']}", *counts, *cost])
+    return "\n".join(_markdown([head, *rows]))
+
+
+def checks_list(workdir: pathlib.Path) -> str:
+    """One line for each checkpoint and check, in the order of the checks; failures say FAILED."""
+    lines = []
+    for found in _distinct(files.read_json_lines(workdir / "checks.jsonl")):
+        verdict = "ok" if found["passed"] else "FAILED"
+        lines.append(f"{found['checkpoint']} {found['name']}: {verdict}: {found['text']}")
+    return "\n".join(lines)
+
+
+def _distinct(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of each checkpoint, but of last/ only if it is not best/ again."""
+    same = {r["step"] for r in records if r["checkpoint"] == "best"}
+    return [r for r in records if r["checkpoint"] != "last" or r["step"] not in same]
 
 
 def _cell(value: Mapping[str, Any] | Published | None) -> str:
@@ -45,13 +75,24 @@ def _cell(value: Mapping[str, Any] | Published | None) -> str:
 def _caption(workdirs: Sequence[pathlib.Path]) -> str:
     lines = []
     for workdir in workdirs:
-        for record in files.read_json_lines(workdir / "results.jsonl")[:1]:
+        records = files.read_json_lines(workdir / "results.jsonl")
+        for record in records[:1]:
             lines.append(
                 f"{workdir.name}: {record['dataset']}, {record['variant']}, seed "
                 f"{record['seed']}, conventions {record['conventions']}, best/ chosen on: "
-                f"{record['selection']}, {record['num_examples']} test images"
+                f"{record['selection']}, {_sizes(records)} test images"
             )
     return "\n".join([*lines, "Accuracy in percent (± half of the 95% Wilson interval)."])
+
+
+def _sizes(records: Sequence[Mapping[str, Any]]) -> str:
+    """How many examples: "1000", or "1000 (standard) and 10000 (natural, pgd20)"."""
+    attacks: dict[int, dict[str, None]] = {}
+    for record in records:
+        attacks.setdefault(record["num_examples"], {})[record["attack"]] = None
+    if len(attacks) == 1:
+        return str(*attacks)
+    return " and ".join(f"{size} ({', '.join(names)})" for size, names in sorted(attacks.items()))
 
 
 def _config(workdir: pathlib.Path) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The standard version of AutoAttack (Croce & Hein 2020): four attacks that need no tuning."""
+
+import functools
+from typing import Any
+
+import jax
+
+from cat_jax.attacks.apgd import apgd, apgd_t
+from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.compose import Whole, worst_case
+from cat_jax.attacks.fab import fab_t
+from cat_jax.attacks.pgd import PixelRange, as_pytree
+from cat_jax.attacks.square import square
+from cat_jax.types import Array, LogitsFn
+
+
+def standard(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_steps: int = 100,
+    num_targets: int = 9,
+    num_queries: int = 5000,
+    pixel_range: PixelRange = (0.0, 1.0),
+) -> Array:
+    """AutoAttack's cascade in an L-infinity ball: APGD-CE, APGD-T, FAB-T, Square.
+
+    A robust example withstands all four. A whole batch goes through, fooled or not, until it is
+    all fooled: to evaluate a data set, `Evaluator` is faster, which goes on with the survivors.
+
+    Args:
+      logits_fn: images -> logits [B, K], in inference mode.
+      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
+      labels: [B], integer.
+      key: one key, or one for each example, [B].
+      epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8).
+      num_steps: of APGD and FAB, for each target. AutoAttack's are 100. Static.
+      num_targets: of APGD-T and FAB-T, at most K - 1. AutoAttack's are 9. Static.
+      num_queries: of Square. AutoAttack's are 5000. Static.
+      pixel_range: what points are clipped to; None: never clipped, another threat model.
+
+    Returns:
+      Images, shaped as `images`: of each example what the first of the four found that fooled it.
+      Those that are wrong from the start, or withstand all four, are returned unchanged.
+
+    Raises:
+      UsageError: for images or radii outside [0, 1], and labels that are not classes.
+    """
+    check_batch(images, labels)
+    check_radius(epsilon=epsilon)
+    logits_fn = as_pytree(logits_fn)
+    check_labels(logits_fn, images, labels)
+    hyper: dict[str, Any] = dict(epsilon=epsilon, num_queries=num_queries)
+    hyper |= dict(num_steps=num_steps, num_targets=num_targets, pixel_range=pixel_range)
+    return _standard(logits_fn, images, labels, key, **hyper)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("num_steps", "num_targets", "num_queries", "pixel_range")
+)
+def _standard(logits_fn: LogitsFn, images: Array, labels: Array, key: Array, **hyper: Any) -> Array:
+    return worst_case(*standard_attacks(**hyper).values())(logits_fn, images, labels, key)
+
+
+def standard_attacks(
+    *,
+    epsilon: Array | float,
+    num_steps: int = 100,
+    num_targets: int = 9,
+    num_queries: int = 5000,
+    pixel_range: PixelRange = (0.0, 1.0),
+) -> dict[str, Whole]:
+    """The four attacks of `standard` by name, in their order; arguments as there."""
+    ball: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range)
+    targets: dict[str, Any] = dict(num_steps=num_steps, num_targets=num_targets)
+    return {
+        "apgd_ce": functools.partial(apgd, num_steps=num_steps, **ball),
+        "apgd_t": functools.partial(apgd_t, **targets, **ball),
+        "fab_t": functools.partial(fab_t, **targets, **ball),
+        "square": functools.partial(square, num_queries=num_queries, **ball),
+    }

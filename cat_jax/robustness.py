@@ -1,0 +1,260 @@
+"""Attacks the checkpoints of a run, and looks for a robustness that is not there.
+
+Leaves results.jsonl, checks.jsonl, a record of each attack in evaluation/ and, if asked for, the
+adversarial images in adversarial/.
+"""
+
+import contextlib
+import math
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from cat_jax import (
+    build,
+    checkpoint,
+    checks,
+    data,
+    files,
+    masks,
+    provenance,
+    settings,
+    validation,
+    workdirs,
+)
+from cat_jax.checks import Finding
+from cat_jax.evaluate import Evaluator, NamedAttack
+from cat_jax.report import tables
+from cat_jax.results import Result
+from cat_jax.state import TrainState
+from cat_jax.types import PyTree, UsageError
+
+MASKED = 1000  # Test images whose masks are described.
+IDLE = {"batch_size", "num_checked", "save_adversarial"}  # Settings that no flag depends on.
+
+
+def evaluate(
+    experiment: build.Experiment,
+    dataset: data.Dataset,
+    workdir: pathlib.Path,
+    devices: Sequence[jax.Device],
+) -> None:
+    """Attacks best/ and last/, writes what was found, and prints the table and the checks.
+
+    Raises:
+      UsageError: for an attack that there is not, a subset that cannot be, or no checkpoint.
+    """
+    config = experiment.config
+    examine = Examination(experiment, dataset, workdir, devices)
+    template = jax.eval_shape(experiment.init)
+    done: dict[tuple[int, str], tuple[list[Result], list[Finding]]] = {}
+    for name, folder, suffix in evaluated(config.average_decay > 0):
+        found = checkpoint.newest(workdir / "checkpoints" / folder)
+        if found is None:
+            raise UsageError(f"{workdir} holds no checkpoint {folder}/; train first: --mode=train.")
+        state = checkpoint.restore(found, template)  # In the end that of last/.
+        if (this := (found.step, suffix)) not in done:
+            variables = validation.weights(state)[suffix]
+            done[this] = examine(
+                Weights(variables, name, f"step{found.step}{suffix}", found.digest)
+            )
+        results, findings = done[this]
+        of_run = describe(experiment, dataset, name, found.step)
+        lines = [of_run | line(result) for result in results]
+        workdirs.replace_lines(workdir / "results.jsonl", lines, "checkpoint", "attack")
+        lines = [{"checkpoint": name, "step": found.step} | f._asdict() for f in findings]
+        workdirs.replace_lines(workdir / "checks.jsonl", lines, "checkpoint", "name")
+    if examine.attacks:
+        print(tables.runs_table([workdir]))
+        print("\n" + tables.costs_table(workdir))
+        print("\n" + tables.checks_list(workdir))
+        if config.mask_net.name != "OnesMask" and dataset.spec.image_shape[-1] == 1:
+            print("\n" + describe_mask(experiment, dataset.test.first(MASKED), state))
+
+
+def evaluated(averaged: bool) -> list[tuple[str, str, str]]:
+    """What is attacked: its name in the results, the checkpoint's folder, which weights in it."""
+    raw = [("best", "best", ""), ("last", "last", "")]
+    averages = [("best_average", "best_average", "_average"), ("last_average", "last", "_average")]
+    return raw + (averages if averaged else [])
+
+
+class Weights(NamedTuple):
+    """What is attacked: a classifier's variables, and their names.
+
+    Attributes:
+      variables: parameters and running statistics.
+      name: of the checkpoint, for people.
+      file: how the names of files begin.
+      digest: of the checkpoint.
+    """
+
+    variables: PyTree
+    name: str
+    file: str
+    digest: str
+
+
+class Examination:
+    """The attacks of a config on its examples, and the checks; of one checkpoint after another."""
+
+    def __init__(
+        self,
+        experiment: build.Experiment,
+        dataset: data.Dataset,
+        workdir: pathlib.Path,
+        devices: Sequence[jax.Device],
+    ) -> None:
+        config, labels = experiment.config, dataset.test.labels
+        self.attacks = build.evaluation_attacks(config)
+        self._classifier, self._seed = experiment.classifier, config.seed
+        self._settings, self._workdir = config.test, workdir
+        self._indices = data.balanced(labels, config.test.num_examples, config.test.subset_seed)
+        self._split = dataset.test.take(self._indices)
+        self._evaluator = Evaluator(
+            experiment.classifier, config.seed, config.test.batch_size, devices
+        )
+        deciding = ConfigDict({k: v for k, v in config.test.items() if k not in IDLE})
+        self._identity = f"{config.seed} {settings.fingerprint(deciding)} {dataset.fingerprint}"
+
+    def __call__(self, weights: Weights) -> tuple[list[Result], list[Finding]]:
+        """Attacks one set of weights in all ways, and checks it."""
+        if not self.attacks:
+            return [], []
+        results: dict[str, Result] = {}
+        for named in self.attacks:
+            result = self._attack(weights, named, self._split, results.get(named.after))
+            results[named.name] = result
+            if result.adversarial is None or named.attack is None:
+                continue
+            if self._settings.save_adversarial == "float32" or not named.clipped:
+                self._save(weights, result, result.adversarial)
+                continue
+            images = to_bytes(result.adversarial, self._split.images, named.epsilon)
+            rounded = NamedAttack(f"{named.name}_uint8", None)
+            result = self._attack(weights, rounded, self._split._replace(images=images), None)
+            results[rounded.name] = result
+            self._save(weights, result, images)
+        attacked = {named.name: results[named.name] for named in self.attacks}
+        flags = {name: result.flags for name, result in attacked.items()}
+        compared = [checks.budget(list(attacked.values())), *checks.compare(flags)]
+        return list(results.values()), [*compared, *self._check(weights)]
+
+    def _attack(
+        self, weights: Weights, named: NamedAttack, split: data.Split, before: Result | None
+    ) -> Result:
+        file = f"{weights.file}_{named.name}"
+        with progress(f"{weights.name} {named.name}", len(split.labels)) as told:
+            return self._evaluator(
+                weights.variables,
+                named,
+                split,
+                indices=self._indices,
+                before=before,
+                file=self._workdir / "evaluation" / f"{file}.npz",
+                identity=f"{weights.digest} {file} {self._identity}",
+                keep_images=self._settings.save_adversarial != "none",
+                on_batch=told,
+            )
+
+    def _save(self, weights: Weights, result: Result, images: np.ndarray) -> None:
+        """Images as attacked, with their labels, indices in the test split, and flags."""
+        file = self._workdir / "adversarial" / f"{weights.file}_{result.attack}.npz"
+        with files.replacing(file) as temporary, open(temporary, "wb") as stream:
+            labels, indices = self._split.labels, self._indices
+            np.savez(stream, images=images, labels=labels, indices=indices, right=result.flags)
+
+    def _check(self, weights: Weights) -> list[Finding]:
+        """What the classifier itself shows, on a few of the examples."""
+        number = min(self._settings.num_checked, len(self._indices))
+        if not number:
+            return []
+        few = self._split.take(data.balanced(self._split.labels, number, 0))
+        return checks.examine(
+            Partial(self._classifier.apply, weights.variables),
+            data.to_unit(jnp.asarray(few.images)),
+            jnp.asarray(few.labels),
+            jax.random.key(self._seed),
+            epsilon=settings.radius("test.epsilon", self._settings.epsilon),
+        )
+
+
+def to_bytes(adversarial: np.ndarray, natural: np.ndarray, epsilon: float) -> np.ndarray:
+    """The nearest images of 8 bits that are still within epsilon.
+
+    Args:
+      adversarial: [N, H, W, C] in [0, 1].
+      natural: uint8, of the same shape.
+      epsilon: radius of the ball; 0.031 is 7.9 grey levels, of which 7 can be used.
+    """
+    levels = math.floor(255 * epsilon + 1e-4)
+    original = natural.astype(np.int16)
+    rounded = np.rint(255 * adversarial.astype(np.float64)).astype(np.int16)
+    clipped = original + np.clip(rounded - original, -levels, levels)
+    return np.clip(clipped, 0, 255).astype(np.uint8)
+
+
+def describe_mask(experiment: build.Experiment, split: data.Split, state: TrainState) -> str:
+    """What g lets through on the digits of `split`, and around them."""
+    means = masks.mask_means(
+        experiment.classifier,
+        experiment.mask_net,
+        experiment.method.attack,
+        state,
+        split,
+        seed=experiment.config.seed,
+        batch_size=experiment.config.test.batch_size,
+    )
+    return (
+        f"Mean of M over the first {len(split.labels)} test images: {means.digit:.3f} on the digit "
+        f"(pixels of {masks.INK} and more), {means.background:.3f} on the background."
+    )
+
+
+def describe(
+    experiment: build.Experiment, dataset: data.Dataset, name: str, step: int
+) -> dict[str, Any]:
+    """What the lines of a checkpoint in results.jsonl have in common."""
+    config = experiment.config
+    return {
+        "dataset": config.dataset,
+        "classifier": config.classifier.name,
+        "method": config.method.name,
+        "variant": config.variant,
+        "seed": config.seed,
+        "checkpoint": name,
+        "step": step,
+        "conventions": config.conventions,
+        "selection": config.selection if config.num_validation else "none",
+        "data_sha": dataset.fingerprint[:12],
+        "config_sha": settings.fingerprint(config),
+        "git_sha": provenance.git_sha(),
+        "versions": provenance.versions(),
+    }
+
+
+def line(result: Result) -> dict[str, Any]:
+    """What is a result's own in its line of results.jsonl."""
+    return {
+        "attack": result.attack,
+        "accuracy": result.accuracy,
+        "num_examples": len(result.flags),
+        "interval": result.interval,
+        "num_attacked": result.num_attacked,
+        "mean_queries": round(result.mean_queries, 1),
+        "seconds": round(result.seconds, 2),
+    }
+
+
+@contextlib.contextmanager
+def progress(text: str, total: int) -> Iterator[Any]:
+    """A bar over examples; yields what is to be told how many are done."""
+    with tqdm(total=total, desc=text, unit="image", disable=None, leave=False) as bar:
+        yield lambda count: bar.update(count - bar.n)

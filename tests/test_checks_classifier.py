@@ -1,0 +1,305 @@
+"""An honest classifier raises no finding; masked versions of the same one raise the right ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+from jax.tree_util import Partial
+
+from cat_jax import checks, data, losses
+from cat_jax.checks import findings
+from cat_jax.checks.classifier import radii_to_one
+from cat_jax.networks.norm import BatchNorm
+from cat_jax.types import UsageError
+
+NAMES = (
+    "finite logits repeatable independent zero_gradients restarts growing_epsilon epsilon_one"
+).split()
+EPSILON = 0.1
+KEY = jax.random.key(0)
+
+
+def network(weights, images):
+    """Two layers, without biases."""
+    first, second = weights
+    return jnp.tanh(images.reshape(len(images), -1) @ first) @ second
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+@pytest.fixture(scope="module")
+def batch(digits):
+    few = digits.test.first(64)
+    return data.to_unit(few.images), few.labels
+
+
+@pytest.fixture(scope="module")
+def weights(digits):
+    """Trained against one step of 1.25 epsilon, from a random start."""
+    images, labels = (
+        jnp.asarray(data.to_unit(digits.train.images)),
+        jnp.asarray(digits.train.labels),
+    )
+    optimizer = optax.adam(3e-3)
+
+    def loss(weights, x, y):
+        return jnp.mean(losses.cross_entropy(network(weights, x), y))
+
+    def step(carry, key):
+        weights, state = carry
+        indices = jax.random.randint(key, (256,), 0, len(labels))
+        x, y = images[indices], labels[indices]
+        noise = jax.random.uniform(key, x.shape, x.dtype, -EPSILON, EPSILON)
+        move = noise + 1.25 * EPSILON * jnp.sign(jax.grad(loss, 1)(weights, x + noise, y))
+        x = jnp.clip(x + jnp.clip(move, -EPSILON, EPSILON), 0, 1)
+        updates, state = optimizer.update(jax.grad(loss)(weights, x, y), state)
+        return (optax.apply_updates(weights, updates), state), None
+
+    start = [0.1 * jax.random.normal(KEY, shape) for shape in [(64, 64), (64, 10)]]
+    train = jax.jit(lambda carry: lax.scan(step, carry, jax.random.split(KEY, 400))[0])
+    return train((start, optimizer.init(start)))[0]
+
+
+# What may be done to the images before the network, and to its logits behind it.
+
+
+def unchanged(values):
+    return values
+
+
+def quantised(images):
+    """As JPEG does: the cosine transform of a block, rounded, and back."""
+    i = np.arange(8)
+    cosines = np.cos(np.pi * (2 * i[None, :] + 1) * i[:, None] / 16) / 2
+    cosines[0] /= np.sqrt(2)
+    there = jnp.einsum("ij,bjkc,lk->bilc", cosines, images, cosines)
+    return jnp.einsum("ji,bjkc,kl->bilc", cosines, 0.2 * jnp.round(there / 0.2), cosines)
+
+
+def blind_to_noise(images):
+    """No gradient once there is ink in the first column, where digits have none."""
+    noisy = jnp.max(images[:, :, :1], axis=(1, 2, 3), keepdims=True) > 0.25
+    return jnp.where(noisy, lax.stop_gradient(images), images)
+
+
+def same_noise(images):
+    """Drawn in Python, so once for each compilation; as from a fixed key."""
+    return images + np.random.default_rng(0).normal(0, 0.1, images.shape).astype(images.dtype)
+
+
+def normalised_by_the_batch(images):
+    variables = {
+        "params": {"scale": jnp.array([0.4]), "bias": jnp.array([0.3])},
+        "batch_stats": {"mean": jnp.zeros(1), "var": jnp.ones(1)},
+    }
+    return BatchNorm().apply(variables, images, train=True, mutable=["batch_stats"])[0]
+
+
+def steep(logits):
+    return 100 * logits
+
+
+def undefined(logits):
+    """The logarithm of a negative number, for some images."""
+    return logits + 0 * jnp.log(logits[:, :1] + 5)
+
+
+FRONTS = [unchanged, quantised, blind_to_noise, same_noise, normalised_by_the_batch]
+BACKS = [unchanged, jax.nn.log_softmax, jax.nn.softmax, undefined, steep]
+
+
+def masked(front, back, weights, images):
+    """`network` between members of FRONTS and BACKS: compiled once for all."""
+    return lax.switch(back, BACKS, network(weights, lax.switch(front, FRONTS, images)))
+
+
+def version(weights, front=unchanged, back=unchanged):
+    return Partial(masked, jnp.array(FRONTS.index(front)), jnp.array(BACKS.index(back)), weights)
+
+
+FRESH = np.random.default_rng(0)
+
+
+def fresh_noise(weights, images):
+    def draw():
+        return FRESH.normal(0, 0.1, images.shape).astype(images.dtype)
+
+    form = jax.ShapeDtypeStruct(images.shape, images.dtype)
+    return network(weights, images + jax.pure_callback(draw, form))
+
+
+def examine(logits_fn, batch, *, epsilon=EPSILON, **kwargs):
+    found = checks.examine(logits_fn, *batch, KEY, epsilon=epsilon, **kwargs)
+    assert [f.name for f in found] == NAMES
+    assert all(type(f.passed) is bool and f.text and "\n" not in f.text for f in found), found
+    return {f.name: f for f in found}
+
+
+def failed(found):
+    return {name for name, f in found.items() if not f.passed}
+
+
+@pytest.mark.parametrize(
+    "mask, want",
+    [
+        ({}, set()),
+        ({"back": jax.nn.log_softmax}, set()),
+        ({"back": jax.nn.softmax}, {"logits"}),
+        ({"back": steep}, {"zero_gradients", "epsilon_one"}),
+        ({"front": quantised}, {"zero_gradients", "epsilon_one"}),
+        ({"front": blind_to_noise}, {"growing_epsilon", "epsilon_one"}),
+        ({"front": same_noise}, {"independent"}),
+    ],
+)
+def test_each_mask_is_seen_by_the_check_that_is_for_it(weights, batch, mask, want):
+    found = examine(version(weights, **mask), batch)
+    assert failed(found) == want, found
+
+
+@pytest.mark.parametrize(
+    "mask, least",
+    [({"back": undefined}, {"finite"}), ({"front": normalised_by_the_batch}, {"independent"})],
+)
+def test_attacks_may_go_wrong_besides(weights, batch, mask, least):
+    found = examine(version(weights, **mask), batch)
+    assert least <= failed(found), found
+
+
+def test_fresh_noise_is_seen(weights, batch):
+    found = examine(Partial(fresh_noise, weights), batch)
+    assert {"repeatable", "independent"} <= failed(found), found
+    assert "EOT" in found["repeatable"].text
+
+
+@pytest.mark.parametrize("epsilon, at", [(0.0, ["0", "1"]), (0.3, ["0.3", "0.6", "1"]), (1, ["1"])])
+def test_the_curve_goes_from_epsilon_to_one(weights, batch, epsilon, at):
+    found = examine(version(weights), batch, epsilon=epsilon)
+    assert not failed(found), found
+    curve = found["growing_epsilon"].text.removesuffix(".").partition("epsilon: ")[2]
+    assert [point.partition(" at ")[2] for point in curve.split(", ")] == at
+    if epsilon == 0:
+        right = jnp.sum(jnp.argmax(network(weights, batch[0]), axis=-1) == batch[1])
+        assert curve == f"{right} at 0, 0 at 1"
+        assert f"leaves {right} of 64 images right from 1 start, {right} from 5" in str(found)
+
+
+def test_wrong_everywhere_is_no_finding(weights, batch):
+    images, labels = batch
+    labels = (jnp.argmax(network(weights, images), axis=-1) + 1) % 10
+    found = examine(version(weights), (images, labels))
+    assert not failed(found), found
+    assert "epsilon: 0 at 0.1, 0 at 0.2, 0 at 0.4, 0 at 0.8, 0 at 1." in str(found)
+
+
+def test_the_same_key_gives_the_same_findings(weights, batch):
+    logits_fn = version(weights)
+    assert examine(logits_fn, batch) == examine(logits_fn, batch)
+
+
+@pytest.mark.parametrize("num_classes, pixel_range", [(2, None), (3, (0.0, 1.0))])
+def test_few_classes_and_one_compilation_for_two_checkpoints(num_classes, pixel_range):
+    traced = []
+
+    def linear(weights, images):
+        traced.append(images.shape)
+        return (images - 0.5).reshape(len(images), -1) @ weights
+
+    images = jax.random.uniform(KEY, (7, 2, 3, 1))
+    first, second = jax.random.normal(KEY, (2, 6, num_classes))
+    of_first, of_second = (jnp.argmax(linear(w, images), axis=-1) for w in (first, second))
+    hyper = dict(pixel_range=pixel_range)
+    assert not failed(examine(Partial(linear, first), (images, of_first), **hyper))
+    once = len(traced)
+    assert not failed(examine(Partial(linear, second), (images, of_second), **hyper))
+    assert len(traced) == once
+
+
+@pytest.mark.parametrize(
+    "images, labels, epsilon, word",
+    [
+        (np.zeros((1, 2, 2, 1), np.float32), [0], 0.1, "1 images; expected at least 2"),
+        (np.zeros((2, 2, 2, 1), np.uint8), [0, 0], 0.1, "divide uint8"),
+        (np.full((2, 2, 2, 1), 2, np.float32), [0, 0], 0.1, "expected \\[0, 1\\]"),
+        (np.zeros((2, 2, 2, 1), np.float32), [0, 3], 0.1, "3 classes"),
+        (np.zeros((2, 2, 2, 1), np.float32), [0, 0], 8, "8/255"),
+    ],
+)
+def test_what_cannot_be_examined_is_said(images, labels, epsilon, word):
+    def linear(images):
+        return images.reshape(len(images), -1) @ jnp.ones((4, 3))
+
+    with pytest.raises(UsageError, match=word) as refused:
+        checks.examine(linear, images, np.array(labels), KEY, epsilon=epsilon)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "epsilon, radii",
+    [
+        (0, [0, 1]),
+        (1, [1]),
+        (0.5, [0.5, 1]),
+        (0.3, [0.3, 0.6, 1]),
+        (1 / 8, [1 / 8, 1 / 4, 1 / 2, 1]),
+    ],
+)
+def test_radii_double_as_far_as_one(epsilon, radii):
+    assert radii_to_one(epsilon) == radii
+
+
+def test_an_image_broken_at_first_may_not_stand_in_the_end():
+    one, more = np.array([True, True, False, False]), np.array([True, False, False, True])
+    good = findings.restarts("PGD-10", one, one & more, 5)
+    assert good.passed and "2 of 4 images right from 1 start, 1 from 5; 0 that" in good.text
+    bad = findings.restarts("PGD-10", one, more, 5)
+    assert not bad.passed and "2 from 5; 1 that the first start breaks stand" in bad.text
+
+
+@pytest.mark.parametrize(
+    "right, total, passed",
+    [
+        ([5], 64, True),
+        ([0, 1, 0], 10, True),  # One image is chance.
+        ([0, 2, 0], 10, False),
+        ([500, 520, 540, 0], 1000, True),
+        ([500, 400, 421, 0], 1000, False),
+    ],
+)
+def test_accuracy_may_rise_by_two_percent_or_one_image(right, total, passed):
+    radii = [0.1 * (i + 1) for i in range(len(right))]
+    assert findings.growing_epsilon(right, radii, total).passed == passed
+
+
+@pytest.mark.parametrize("zero, total, passed", [(0, 64, True), (1, 64, False), (1, 100, True)])
+def test_one_percent_may_be_without_gradient(zero, total, passed):
+    assert findings.gradients(zero, total).passed == passed
+
+
+@pytest.mark.parametrize(
+    "outputs, passed",
+    [
+        ([[0.2, 0.8], [1.0, 0.0]], False),
+        ([[0.2, 0.8004], [1.0, 0.0]], False),  # Rounded.
+        ([[0.2, 0.81], [1.0, 0.0]], True),
+        ([[0.2, 0.8], [1.1, -0.1]], True),
+        ([[0.2, 0.8], [np.nan, 0.0]], True),  # Whatever it is: `finite` says so.
+    ],
+)
+def test_probabilities_are_told_from_logits(outputs, passed):
+    assert findings.are_logits(np.array(outputs)).passed == passed
+
+
+@pytest.mark.parametrize(
+    "again, passed",
+    [([10.0, 1.0], True), ([10.0, 1.0009], True), ([10.0, 1.0011], False), ([10.0, np.nan], False)],
+)
+def test_rounding_is_no_difference(again, passed):
+    once = np.array([[10.0, 1.0]])
+    for check in (findings.repeatable, findings.independent):
+        assert check(once, np.array([again])).passed == passed
+        assert check(np.array([again]), np.array([again])).passed
