@@ -44,12 +44,13 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
     Raises:
       UsageError: for what the caller can mend.
     """
-    kept = workdirs.read_config(workdir)
-    if config is None and kept is None:
+    config = None if config is None else settings.resolve(config)
+    if workdirs.read_config(workdir) is not None:
+        kept = settings.resolve(_kept.get_config(str(workdir)))
+        config = config or kept
+        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
+    if config is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    config = settings.resolve(_kept.get_config(str(workdir)) if config is None else config)
-    if kept is not None:
-        workdirs.refuse_other(workdir, kept, settings.as_dict(config))
     devices = jax.local_devices()
     dataset = data.load(config.dataset, config.data_dir)
     experiment = build.experiment(config, dataset.spec, devices)

@@ -1,6 +1,7 @@
 """The command line: one command trains and evaluates; what is wrong is said in one line."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -117,11 +118,16 @@ def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_wit
         config.method.beta = "3"
 
 
-def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path):
-    kept = json.loads((finished / "config.json").read_text())
-    del kept["test"]["subset_seed"]
-    (tmp_path / "config.json").write_text(json.dumps(kept))
-    assert _kept.get_config(str(tmp_path)).test.subset_seed == 0
+def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path, capsys):
+    workdir = shutil.copytree(finished, tmp_path / "old")
+    kept = json.loads((workdir / "config.json").read_text())
+    del kept["test"]["subset_seed"], kept["average_decay"]
+    (workdir / "config.json").write_text(json.dumps(kept))
+    main.run(None, workdir, "evaluate")
+    assert "old, best" in capsys.readouterr().out
+    main.run(small_runs.config(), workdir, "evaluate")
+    with pytest.raises(UsageError, match=r"average_decay: 0.0 there, 0.5 now"):
+        main.run(small_runs.config(average_decay=0.5), workdir, "evaluate")
 
 
 def test_a_workdir_of_another_config_is_refused_with_the_difference(finished):
