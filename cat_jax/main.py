@@ -54,7 +54,6 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
     devices = jax.local_devices()
     dataset = data.load(config.dataset, config.data_dir)
     experiment = build.experiment(config, dataset.spec, devices)
-    build.evaluation_attacks(config)  # A name that there is not is no news for after training.
     if mode == "train":
         workdirs.claim(workdir)
         workdirs.write_config(workdir, settings.as_dict(config))

@@ -49,7 +49,7 @@ def evaluate(
     """Attacks best/ and last/, writes what was found, and prints the table and the checks.
 
     Raises:
-      UsageError: for an attack that there is not, a subset that cannot be, or no checkpoint.
+      UsageError: for a subset that cannot be, or without a checkpoint.
     """
     config = experiment.config
     examine = Examination(experiment, dataset, workdir, devices)
@@ -113,7 +113,7 @@ class Examination:
         devices: Sequence[jax.Device],
     ) -> None:
         config, labels = experiment.config, dataset.test.labels
-        self.attacks = build.evaluation_attacks(config)
+        self.attacks = experiment.attacks
         self._classifier, self._seed = experiment.classifier, config.seed
         self._settings, self._workdir = config.test, workdir
         self._indices = data.balanced(labels, config.test.num_examples, config.test.subset_seed)
@@ -174,7 +174,7 @@ class Examination:
     def _check(self, weights: Weights) -> list[Finding]:
         """What the classifier itself shows, on a few of the examples."""
         number = min(self._settings.num_checked, len(self._indices))
-        if not number:
+        if number < 2:
             return []
         few = self._split.take(data.balanced(self._split.labels, number, 0))
         return checks.examine(

@@ -217,7 +217,7 @@ def test_each_published_row_is_a_variant_and_at_most_two_overrides():
         ({"optimizer.name": "lion"}, "available: sgd, adam"),
         ({"augment": "mixup"}, "available: none, crop_flip"),
         ({"validation.chosen_by": "natural"}, "available: sum, robust"),
-        ({"evaluation": "all"}, "available: paper, quick, none"),
+        ({"evaluation": "all"}, "available: none, quick, paper, standard"),
         ({"dataset": "svhn"}, "available: cifar10"),
         ({"num_validation": 9999}, "has 256 training examples"),
         ({"method.name": "at"}, "set config.mask_net.name to OnesMask"),

@@ -11,9 +11,11 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from cat_jax import data
+from cat_jax.build.evaluation import evaluation_attacks
 from cat_jax.build.methods import build_method
 from cat_jax.build.networks import build_networks
 from cat_jax.build.optimizers import build_optimizer
+from cat_jax.evaluate import NamedAttack
 from cat_jax.methods import Method
 from cat_jax.state import TrainState, init_network, variables_of
 from cat_jax.train_step import StepFn, make_train_step, pmap_step
@@ -39,6 +41,7 @@ class Experiment:
       classifier: images -> logits.
       mask_net: images and delta -> mask.
       method: the training attack and the losses.
+      attacks: what the trained classifier is tested by.
     """
 
     config: ConfigDict
@@ -49,6 +52,7 @@ class Experiment:
     classifier: nn.Module
     mask_net: nn.Module
     method: Method
+    attacks: list[NamedAttack]
 
 
 def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -> Experiment:
@@ -112,4 +116,5 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         classifier,
         mask_net,
         method,
+        evaluation_attacks(config),
     )
