@@ -1,0 +1,223 @@
+"""Speed of our attacks beside other libraries' with the same weights and the same work.
+
+    python benchmarks/attacks.py --out=attacks.json
+
+PreAct ResNet-18 with random weights on random 32x32 images, in float32, on the CPU. PGD makes 20
+steps and the attacks of AutoAttack's cascade 10, towards one target where they are targeted. Beside
+ours: foolbox on its JAX back end, which has PGD alone of these, and torchattacks; what is not
+installed is left out (extra `bench`).
+
+Labels are the network's own predictions and the radius is so small that nothing is fooled, which
+is checked: torchattacks leaves out examples as soon as they are, and would then do less work. The
+cores have to be idle otherwise: where they are shared, PyTorch's threads wait for one another.
+"""
+
+import argparse
+import functools
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from cat_jax import attacks, networks
+
+NUM_CLASSES = 10
+PEERS = {"foolbox": "foolbox (JAX)", "torchattacks": "torchattacks"}
+PACKAGES = ("cat_jax", "jax", "jaxlib", "flax", "numpy", "torch", *PEERS)
+KEY = jax.random.key(0)
+
+# images -> adversarial images; the result is ready when it returns.
+Run = Callable[[], np.ndarray]
+
+
+def main() -> None:
+    """Measures, prints a Markdown table, and writes JSON if asked to."""
+    options = parse()
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.uniform(size=(options.num_images, 32, 32, 3)), jnp.float32)
+    classifier = getattr(networks, options.network)(num_classes=NUM_CLASSES)
+    variables = jax.jit(classifier.init)(KEY, images)
+    forward = jax.jit(classifier.apply)
+    labels = jnp.argmax(forward(variables, images), axis=-1)
+    problem = (classifier, variables, images, labels, options.epsilon)
+
+    runs = {"cat_jax": ours(*problem)}
+    for name, make in (("foolbox", foolbox_runs), ("torchattacks", torchattacks_runs)):
+        if (peer := installed(name)) is None:
+            print(f"{name} is not installed and left out.", file=sys.stderr)
+        else:
+            runs[PEERS[name]] = make(peer, *problem)
+
+    seconds: dict[str, dict[str, list[float]]] = {
+        attack: {name: [] for name in runs if attack in runs[name]} for attack in runs["cat_jax"]
+    }
+    for round_number in range(options.rounds + 1):  # The first compiles and warms up.
+        for attack, of_attack in seconds.items():
+            for name in of_attack:
+                started = time.perf_counter()
+                found = runs[name][attack]()
+                spent = time.perf_counter() - started
+                if round_number:
+                    of_attack[name].append(spent)
+                else:
+                    still_right = jnp.argmax(forward(variables, found), axis=-1) == labels
+                    if not still_right.all():
+                        sys.exit(f"{attack} of {name} fooled some: give a smaller --epsilon.")
+
+    report = {
+        "cores": len(os.sched_getaffinity(0)),
+        "python": sys.version.split()[0],
+        "versions": versions(),
+        "network": options.network,
+        "num_images": options.num_images,
+        "rounds": options.rounds,
+        "epsilon": options.epsilon,
+        "seconds": seconds,
+    }
+    print(table(seconds, options.num_images))
+    if options.out:
+        with open(options.out, "w") as stream:
+            json.dump(report, stream, indent=1)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--network", default="PreActResNet18", choices=["PreActResNet18", "SmallCNN"]
+    )
+    parser.add_argument("--num_images", type=int, default=32, help="in the one batch")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turn")
+    parser.add_argument("--epsilon", type=float, default=1e-6, help="so small that none is fooled")
+    parser.add_argument("--out", help="JSON file to write: all times, versions, cores")
+    return parser.parse_args()
+
+
+def ours(
+    classifier: Any, variables: Any, images: jax.Array, labels: jax.Array, epsilon: float
+) -> dict[str, Run]:
+    """Our attacks. Square's budget counts the start, to which torchattacks' comes on top."""
+    logits_fn = Partial(classifier.apply, variables)
+    made = {
+        "PGD-20": functools.partial(attacks.pgd, step_size=epsilon / 4, num_steps=20),
+        "APGD-CE, 10 steps": functools.partial(attacks.apgd, num_steps=10),
+        "APGD-T, 10 steps": functools.partial(attacks.apgd_t, num_steps=10, num_targets=1),
+        "FAB-T, 10 steps": functools.partial(attacks.fab_t, num_steps=10, num_targets=1),
+        "Square, 10 queries": functools.partial(attacks.square, num_queries=11),
+    }
+
+    def run(attack: Callable[..., jax.Array]) -> np.ndarray:
+        return np.asarray(attack(logits_fn, images, labels, KEY, epsilon=epsilon))
+
+    return {name: functools.partial(run, attack) for name, attack in made.items()}
+
+
+def foolbox_runs(
+    foolbox: ModuleType,
+    classifier: Any,
+    variables: Any,
+    images: jax.Array,
+    labels: jax.Array,
+    epsilon: float,
+) -> dict[str, Run]:
+    """Foolbox's PGD on a compiled network: it does not compile on its own."""
+    logits_fn = jax.jit(functools.partial(classifier.apply, variables))
+    model = foolbox.models.JAXModel(logits_fn, bounds=(0, 1))
+    attack = foolbox.attacks.LinfPGD(abs_stepsize=epsilon / 4, steps=20, rel_stepsize=None)
+
+    def run() -> np.ndarray:
+        return np.asarray(attack(model, images, labels, epsilons=epsilon)[1])
+
+    return {"PGD-20": run}
+
+
+def torchattacks_runs(
+    torchattacks: ModuleType,
+    classifier: Any,
+    variables: Any,
+    images: jax.Array,
+    labels: jax.Array,
+    epsilon: float,
+) -> dict[str, Run]:
+    """Torchattacks' attacks on a network whose logits are ours. Two classes mean one target."""
+    import torch
+    import torch_networks
+
+    model = torch_networks.twin(classifier, variables, images.shape[1:])
+    theirs, true = torch_networks.to_torch(images), torch.tensor(np.asarray(labels)).long()
+    logits = np.asarray(jax.jit(classifier.apply)(variables, images))
+    np.testing.assert_allclose(model(theirs).numpy(), logits, rtol=0, atol=1e-3)
+    made = {
+        "PGD-20": torchattacks.PGD(model, epsilon, alpha=epsilon / 4, steps=20),
+        "APGD-CE, 10 steps": torchattacks.APGD(model, eps=epsilon, steps=10),
+        "APGD-T, 10 steps": torchattacks.APGDT(model, eps=epsilon, steps=10, n_classes=2),
+        "FAB-T, 10 steps": torchattacks.FAB(
+            model, eps=epsilon, steps=10, multi_targeted=True, n_classes=2
+        ),
+        "Square, 10 queries": torchattacks.Square(model, eps=epsilon, n_queries=10),
+    }
+
+    def run(attack: Callable[..., Any]) -> np.ndarray:
+        return torch_networks.to_numpy(attack(theirs, true).detach())
+
+    return {name: functools.partial(run, attack) for name, attack in made.items()}
+
+
+def installed(name: str) -> ModuleType | None:
+    """The package, or None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # foolbox 3.3.4 imports what new SciPy deprecates.
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            return None
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def table(seconds: dict[str, dict[str, list[float]]], num_images: int) -> str:
+    """Images per second, median over the rounds, and how many times the peer's speed ours is."""
+    names = list(dict.fromkeys(name for of_attack in seconds.values() for name in of_attack))
+    lines = [
+        f"| images/s | {' | '.join(names)} |",
+        "|".join(["", "---", *("---:" for _ in names), ""]),
+    ]
+    for attack, of_attack in seconds.items():
+        medians = {name: statistics.median(times) for name, times in of_attack.items()}
+        cells = []
+        for name in names:
+            if name not in medians:
+                cells.append("-")
+                continue
+            speed = f"{num_images / medians[name]:.2f}"
+            ratio = medians[name] / medians["cat_jax"]
+            cells.append(speed if name == "cat_jax" else f"{speed} (ours {ratio:.2f}x)")
+        lines.append(f"| {attack} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""PyTorch twins of our classifiers: the same weights give the same logits.
+
+Their modules carry the published names, so that a state dict of `torch_weights.to_state_dict`
+fits as it is.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from flax import linen
+from torch import nn
+from torch.nn import functional
+
+from cat_jax import torch_weights
+from cat_jax.types import UsageError
+
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # (features, stride of the first block)
+
+
+def small_cnn(classifier: Any, image_shape: tuple[int, ...]) -> nn.Module:
+    """Twin of `networks.SmallCNN` for images [H, W, C]."""
+    height, width, channels = image_shape
+    layers: list[nn.Module] = []
+    for features, stride in ((32, 1), (32, 2), (64, 1), (64, 2)):
+        layers += [nn.Conv2d(channels, features, 3, stride, padding=1), nn.ReLU()]
+        height, width, channels = -(-height // stride), -(-width // stride), features
+    layers += [nn.Flatten(), nn.Linear(height * width * channels, 100), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(100, classifier.num_classes))
+
+
+class PreActBlock(nn.Module):
+    """norm-relu-conv twice; where the shape changes, a 1x1 convolution of the activated input."""
+
+    def __init__(self, channels: int, features: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(features)
+        self.conv2 = nn.Conv2d(features, features, 3, padding=1, bias=False)
+        if stride != 1 or channels != features:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, features, 1, stride, bias=False))
+        else:
+            self.shortcut = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
+        active = functional.relu(self.bn1(x))
+        shortcut = x if self.shortcut is None else self.shortcut(active)
+        return shortcut + self.conv2(functional.relu(self.bn2(self.conv1(active))))
+
+
+class PreActResNet18(nn.Module):
+    """Twin of `networks.PreActResNet18`."""
+
+    def __init__(self, classifier: Any, image_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        channels = image_shape[-1]
+        for name, value in (("mean", classifier.mean or (0.0,)), ("std", classifier.std or (1.0,))):
+            constant = torch.tensor(value).reshape(1, -1, 1, 1)
+            self.register_buffer(name, constant, persistent=False)
+        self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        channels = 64
+        for i, (features, stride) in enumerate(STAGES, start=1):
+            blocks = [PreActBlock(channels, features, stride), PreActBlock(features, features, 1)]
+            setattr(self, f"layer{i}", nn.Sequential(*blocks))
+            channels = features
+        self.bn = nn.BatchNorm2d(channels)
+        self.linear = nn.Linear(channels, classifier.num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images [B, C, H, W] in [0, 1] -> logits [B, K]."""
+        x = self.conv1((images - self.mean) / self.std)
+        for i in range(1, len(STAGES) + 1):
+            x = getattr(self, f"layer{i}")(x)
+        return self.linear(functional.relu(self.bn(x)).mean((2, 3)))
+
+
+TWINS = {"SmallCNN": small_cnn, "PreActResNet18": PreActResNet18}
+
+
+def twin(classifier: linen.Module, variables: Any, image_shape: tuple[int, ...]) -> nn.Module:
+    """The twin of `classifier` with these weights, in inference mode.
+
+    Raises:
+      UsageError: for a network that has no twin here.
+    """
+    name = type(classifier).__name__
+    if name not in TWINS:
+        raise UsageError(f"{name} has no PyTorch twin; available: {', '.join(TWINS)}.")
+    made = TWINS[name](classifier, image_shape)
+    entries = torch_weights.to_state_dict(name, variables)
+    made.load_state_dict({key: torch.tensor(value) for key, value in entries.items()})
+    return made.eval().requires_grad_(False)
+
+
+def to_torch(images: Any) -> torch.Tensor:
+    """[B, H, W, C] -> [B, C, H, W]."""
+    return torch.tensor(np.asarray(images)).permute(0, 3, 1, 2).contiguous()
+
+
+def to_numpy(images: torch.Tensor) -> np.ndarray:
+    """[B, C, H, W] -> [B, H, W, C]."""
+    return images.permute(0, 2, 3, 1).contiguous().numpy()
