@@ -49,7 +49,8 @@ class Evaluator:
     """A classifier's accuracies; each attack is compiled once and serves every checkpoint.
 
     Noise belongs to (seed, attack, index in the data set): flags depend neither on the batch
-    size nor on the number of devices.
+    size nor on the number of devices. Batches are of one shape; where an attack has fewer examples
+    than half of that, of the half, a quarter and so on.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Evaluator:
     ) -> None:
         self._classifier = classifier
         self._seed = seed
-        self._batch_size = math.ceil(batch_size / len(devices)) * len(devices)
+        self._batch_size, self._num_devices = batch_size, len(devices)
         mesh = Mesh(np.array(devices), (DEVICES,))
         self._split = NamedSharding(mesh, PartitionSpec(DEVICES))
         self._whole = NamedSharding(mesh, PartitionSpec())
@@ -107,8 +108,8 @@ class Evaluator:
         unknown = np.flatnonzero(record.flags == UNKNOWN)
         if len(unknown) < len(record.flags):
             on_batch(len(record.flags) - len(unknown))
-        # Full batches of one shape, whatever is left to do.
-        for places, count in padded_batches(len(unknown), self._batch_size):
+        batch_size = self._size(len(split.labels) if before is None else int(before.flags.sum()))
+        for places, count in padded_batches(len(unknown), batch_size):
             chosen = unknown[places]
             batch = split.take(chosen)
             arguments = jax.device_put((*batch, indices[chosen]), self._split)
@@ -125,6 +126,13 @@ class Evaluator:
         flags, queries, adversarial, seconds, excess = record
         kept = adversarial if keep_images else None
         return Result(named.name, flags == 1, queries, kept, seconds, excess)
+
+    def _size(self, num_attacked: int) -> int:
+        """The size of batches: halved while they hold all, a multiple of the number of devices."""
+        size = self._batch_size
+        while size > 1 and (half := math.ceil(size / 2)) >= num_attacked:
+            size = half
+        return math.ceil(size / self._num_devices) * self._num_devices
 
     def _compile(self, named: NamedAttack) -> Callable[..., Any]:
         if named.name not in self._compiled:

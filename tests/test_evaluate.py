@@ -111,6 +111,26 @@ def test_an_attack_of_a_cascade_sees_the_survivors_alone_in_full_batches(variabl
     )
 
 
+def test_few_survivors_are_attacked_in_smaller_batches_of_few_shapes(variables, split):
+    natural = evaluator()(variables, NATURAL, split)
+    attacked = []
+
+    def counting(logits_fn, images, labels, keys):
+        attacked.append(len(images))  # While it is traced: once for each shape.
+        return PGD(logits_fn, images, labels, keys)
+
+    run = evaluator(batch_size=64, num_devices=4)
+    whole = run(variables, NAMED, split).flags
+    for survivors, size in [(63, 64), (33, 64), (32, 32), (31, 32), (9, 16), (3, 4), (1, 4)]:
+        few = natural.flags & (np.cumsum(natural.flags) <= survivors)
+        before = dataclasses.replace(natural, flags=few)
+        named = NamedAttack("pgd2", counting, 0.1, after="natural")
+        attacked.clear()
+        result = evaluator(64, 4)(variables, named, split, before=before)
+        assert attacked == [size] and result.num_attacked == survivors
+        np.testing.assert_array_equal(result.flags, few & whole)
+
+
 def test_a_cascade_without_survivors_is_over(variables, split):
     nobody = dataclasses.replace(evaluator()(variables, NATURAL, split), flags=np.zeros(70, bool))
     result = evaluator()(variables, NAMED, split, before=nobody)
