@@ -68,7 +68,8 @@ def evaluate(
         results, findings = done[this]
         of_run = describe(experiment, dataset, name, found.step)
         lines = [of_run | line(result) for result in results]
-        workdirs.replace_lines(workdir / "results.jsonl", lines, "checkpoint", "attack")
+        by = ("checkpoint", "attack", "num_examples")
+        workdirs.replace_lines(workdir / "results.jsonl", lines, *by)
         lines = [{"checkpoint": name, "step": found.step} | f._asdict() for f in findings]
         workdirs.replace_lines(workdir / "checks.jsonl", lines, "checkpoint", "name")
     if examine.attacks:
@@ -118,6 +119,8 @@ class Examination:
         self._settings, self._workdir = config.test, workdir
         self._indices = data.balanced(labels, config.test.num_examples, config.test.subset_seed)
         self._split = dataset.test.take(self._indices)
+        # A part of the test split has files of its own, so that those of the whole are not lost.
+        self._part = f"_{len(self._indices)}" if len(self._indices) < len(labels) else ""
         self._evaluator = Evaluator(
             experiment.classifier, config.seed, config.test.batch_size, devices
         )
@@ -150,7 +153,7 @@ class Examination:
     def _attack(
         self, weights: Weights, named: NamedAttack, split: data.Split, before: Result | None
     ) -> Result:
-        file = f"{weights.file}_{named.name}"
+        file = f"{weights.file}_{named.name}{self._part}"
         with progress(f"{weights.name} {named.name}", len(split.labels)) as told:
             return self._evaluator(
                 weights.variables,
@@ -166,7 +169,7 @@ class Examination:
 
     def _save(self, weights: Weights, result: Result, images: np.ndarray) -> None:
         """Images as attacked, with their labels, indices in the test split, and flags."""
-        file = self._workdir / "adversarial" / f"{weights.file}_{result.attack}.npz"
+        file = self._workdir / "adversarial" / f"{weights.file}_{result.attack}{self._part}.npz"
         with files.replacing(file) as temporary, open(temporary, "wb") as stream:
             labels, indices = self._split.labels, self._indices
             np.savez(stream, images=images, labels=labels, indices=indices, right=result.flags)

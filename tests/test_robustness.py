@@ -88,6 +88,19 @@ def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, ca
     assert [r["num_attacked"] for r in lines[:5]] == [0, *right[:-1]]
 
 
+def test_a_part_of_the_test_split_does_not_replace_the_whole(workdir, capsys):
+    main.run(small_runs.config(), workdir, "evaluate")
+    main.run(small_runs.config(**{"test.num_examples": 40}), workdir, "evaluate")
+    whole, part = (np.load(workdir / f"evaluation/step12_pgd20{n}.npz") for n in ("", "_40"))
+    chosen = data.balanced(data.load("synthetic").test.labels, 40, 0)
+    np.testing.assert_array_equal(part["flags"], whole["flags"][chosen], "noise is the example's")
+    lines = files.read_json_lines(workdir / "results.jsonl")
+    sizes = [r["num_examples"] for r in lines if r["checkpoint"] == "best"]
+    assert sorted(sizes) == [40, 40, 64, 64]
+    table = capsys.readouterr().out.rpartition("Accuracy in percent")[0]
+    assert "64 test images" in table.splitlines()[-1], "the table shows the larger"
+
+
 def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys):
     overrides = SHORT | {"evaluation": "quick", "test.num_checked": 16}
     main.run(small_runs.config(**overrides), workdir, "evaluate")
@@ -117,7 +130,7 @@ def test_saved_images_break_what_they_are_said_to_break(workdir, kind, dtype):
     natural, broken = data.to_unit(dataset.test.images), 0
     suffix = "_uint8" if kind == "uint8" else ""
     for attack in ("pgd20", "apgd_ce"):
-        file = workdir / "adversarial" / f"step12_{attack}{suffix}.npz"
+        file = workdir / "adversarial" / f"step12_{attack}{suffix}_40.npz"
         with np.load(file) as saved:
             images, labels, indices, right = (
                 saved[name] for name in ("images", "labels", "indices", "right")

@@ -19,7 +19,7 @@ def runs_table(workdirs: Sequence[pathlib.Path]) -> str:
     rows: list[tuple[str, Mapping[str, Any]]] = []
     attacks: dict[str, None] = {}  # An ordered set.
     for workdir in workdirs:
-        records = files.read_json_lines(workdir / "results.jsonl")
+        records = _largest(files.read_json_lines(workdir / "results.jsonl"))
         attacks |= dict.fromkeys(r["attack"] for r in records)
         for checkpoint in dict.fromkeys(r["checkpoint"] for r in records):
             of_checkpoint = {r["attack"]: r for r in records if r["checkpoint"] == checkpoint}
@@ -57,6 +57,16 @@ def checks_list(workdir: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
+def _largest(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of each checkpoint and attack, the evaluation on the most examples."""
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for record in records:
+        key = record["checkpoint"], record["attack"]
+        if key not in found or record["num_examples"] > found[key]["num_examples"]:
+            found[key] = record
+    return list(found.values())
+
+
 def _distinct(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of each checkpoint, but of last/ only if it is not best/ again."""
     same = {r["step"] for r in records if r["checkpoint"] == "best"}
@@ -75,7 +85,7 @@ def _cell(value: Mapping[str, Any] | Published | None) -> str:
 def _caption(workdirs: Sequence[pathlib.Path]) -> str:
     lines = []
     for workdir in workdirs:
-        records = files.read_json_lines(workdir / "results.jsonl")
+        records = _largest(files.read_json_lines(workdir / "results.jsonl"))
         for record in records[:1]:
             lines.append(
                 f"{workdir.name}: {record['dataset']}, {record['variant']}, seed "
