@@ -14,6 +14,7 @@ stopped by a signal with all saved; 2 something to mend, said in one line.
 
 import logging
 import pathlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -26,6 +27,7 @@ from tqdm import tqdm
 
 from cat_jax import build, data, robustness, settings, train, workdirs
 from cat_jax.configs import _kept
+from cat_jax.report import page
 from cat_jax.types import UsageError
 
 logger = logging.getLogger(__name__)
@@ -38,8 +40,14 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is
 MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train first, or only evaluate.")
 
 
-def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
-    """Trains if asked to, and evaluates.
+def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: str = "") -> None:
+    """Trains if asked to, evaluates, and writes report.html.
+
+    Args:
+      config: None for the one that the workdir was made with.
+      workdir: of the run.
+      mode: "train" or "evaluate".
+      command: how this was started, for the report.
 
     Raises:
       UsageError: for what the caller can mend.
@@ -62,10 +70,14 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
             *(len(devices), devices[0].platform, workdir),
         )
-        if not train.train(experiment, dataset, workdir, devices):
-            logger.info("To go on, give the same command again.")
-            return
-    robustness.evaluate(experiment, dataset, workdir, devices)
+    if mode == "evaluate" or train.train(experiment, dataset, workdir, devices):
+        robustness.evaluate(experiment, dataset, workdir, devices)
+    else:
+        logger.info("To go on, give the same command again.")
+    if command:
+        workdirs.note_command(workdir, command)
+    if workdirs.read_config(workdir) is not None:
+        logger.info("Report: %s", page.write_page(workdir))
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -138,7 +150,8 @@ def main(argv: Sequence[str]) -> None:
     del argv
     start_logging()
     try:
-        run(CONFIG.value, pathlib.Path(str(WORKDIR.value)), MODE.value)
+        command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
+        run(CONFIG.value, pathlib.Path(str(WORKDIR.value)), MODE.value, command)
     except UsageError as error:
         fail(str(error))
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from cat_jax.data import Split, padded_batches, to_unit
@@ -66,3 +67,50 @@ def mask_means(
         total += jnp.sum(each[:count], axis=0)
     digit, background = (float(part) for part in total[:, 0] / total[:, 1])
     return MaskMeans(digit, background)
+
+
+class Gallery(NamedTuple):
+    """Some images as CAT sees them, on the [0, 1] scale.
+
+    Attributes:
+      natural, adversarial, calibrated: [n, H, W, C], the three views.
+      mask: M, [n, H, W, C] or [n, H, W, 1].
+      labels: [n].
+      predicted: [n, 3], what the classifier says of the three views, in this order.
+    """
+
+    natural: np.ndarray
+    adversarial: np.ndarray
+    mask: np.ndarray
+    calibrated: np.ndarray
+    labels: np.ndarray
+    predicted: np.ndarray
+
+
+def gallery(
+    classifier: nn.Module,
+    mask_net: nn.Module,
+    attack: Attack,
+    state: TrainState,
+    split: Split,
+    *,
+    seed: int,
+) -> Gallery:
+    """The views of a few images (Eqs. 9 and 10) and their masks, in inference mode.
+
+    Args: as for `mask_means`; `split` is one batch.
+    """
+    f, g = (functools.partial(forward, net, train=False) for net in (classifier, mask_net))
+
+    @jax.jit
+    def views(state: TrainState, images: Array, labels: Array) -> tuple[Array, ...]:
+        natural = to_unit(images)
+        adversarial, _ = attack(f, state.classifier, natural, labels, jax.random.key(seed))
+        delta = adversarial - natural
+        mask, _ = g(state.mask_net, natural, delta)
+        shown = (natural, adversarial, natural + mask * delta)
+        said = [jnp.argmax(f(state.classifier, view)[0], axis=-1) for view in shown]
+        return (*shown, mask, jnp.stack(said, axis=-1))
+
+    natural, adversarial, calibrated, mask, predicted = jax.device_get(views(state, *split))
+    return Gallery(natural, adversarial, mask, calibrated, split.labels, predicted)

@@ -36,7 +36,7 @@ from cat_jax.results import Result
 from cat_jax.state import TrainState
 from cat_jax.types import PyTree, UsageError
 
-MASKED = 1000  # Test images whose masks are described.
+MASKED, SHOWN = 1000, 10  # Test images whose masks are described, and drawn.
 IDLE = {"batch_size", "num_checked", "save_adversarial"}  # Settings that no flag depends on.
 
 
@@ -76,7 +76,10 @@ def evaluate(
         print(tables.runs_table([workdir]))
         print("\n" + tables.costs_table(workdir))
         print("\n" + tables.checks_list(workdir))
-        if config.mask_net.name != "OnesMask" and dataset.spec.image_shape[-1] == 1:
+    if examine.attacks and config.mask_net.name != "OnesMask":
+        one_of_each = data.balanced(dataset.test.labels, dataset.num_classes, 0)
+        show_masks(experiment, dataset.test.take(one_of_each[:SHOWN]), state, workdir)
+        if dataset.spec.image_shape[-1] == 1:
             print("\n" + describe_mask(experiment, dataset.test.first(MASKED), state))
 
 
@@ -202,6 +205,22 @@ def to_bytes(adversarial: np.ndarray, natural: np.ndarray, epsilon: float) -> np
     rounded = np.rint(255 * adversarial.astype(np.float64)).astype(np.int16)
     clipped = original + np.clip(rounded - original, -levels, levels)
     return np.clip(clipped, 0, 255).astype(np.uint8)
+
+
+def show_masks(
+    experiment: build.Experiment, split: data.Split, state: TrainState, workdir: pathlib.Path
+) -> None:
+    """Writes gallery.npz: what `masks.gallery` has of the images of `split`."""
+    views = masks.gallery(
+        experiment.classifier,
+        experiment.mask_net,
+        experiment.method.attack,
+        state,
+        split,
+        seed=experiment.config.seed,
+    )
+    with files.replacing(workdir / "gallery.npz") as temporary, open(temporary, "wb") as stream:
+        np.savez(stream, **views._asdict())
 
 
 def describe_mask(experiment: build.Experiment, split: data.Split, state: TrainState) -> str:

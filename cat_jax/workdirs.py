@@ -1,5 +1,6 @@
 """A run's folder: whose it is, and what is read from and written to its top level."""
 
+import datetime
 import json
 import pathlib
 from typing import Any
@@ -30,6 +31,13 @@ def replace_lines(file: pathlib.Path, records: list[dict[str, Any]], *names: str
     new = {key(record) for record in records}
     old = [record for record in files.read_json_lines(file) if key(record) not in new]
     files.write_json_lines(file, old + records)
+
+
+def note_command(workdir: pathlib.Path, command: str) -> None:
+    """Adds a line to commands.jsonl: what was done in this workdir, and when; repeats once."""
+    file = workdir / "commands.jsonl"
+    now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
+    replace_lines(file, [{"command": command, "time": now}], "command")
 
 
 def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:

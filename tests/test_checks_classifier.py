@@ -176,12 +176,22 @@ def test_fresh_noise_is_seen(weights, batch):
     assert "EOT" in found["repeatable"].text
 
 
-@pytest.mark.parametrize("epsilon, at", [(0.0, ["0", "1"]), (0.3, ["0.3", "0.6", "1"]), (1, ["1"])])
-def test_the_curve_goes_from_epsilon_to_one(weights, batch, epsilon, at):
+@pytest.mark.parametrize(
+    "epsilon, at",
+    [
+        (0.0, ["0", "1"]),
+        (0.3, ["0.075", "0.15", "0.3", "0.6", "1"]),
+        (1, ["0.25", "0.5", "1"]),
+    ],
+)
+def test_the_curve_goes_from_a_quarter_of_epsilon_to_one(weights, batch, epsilon, at):
     found = examine(version(weights), batch, epsilon=epsilon)
     assert not failed(found), found
     curve = found["growing_epsilon"].text.removesuffix(".").partition("epsilon: ")[2]
     assert [point.partition(" at ")[2] for point in curve.split(", ")] == at
+    points = found["growing_epsilon"].curve
+    assert [f"{radius:.3g}" for radius, _ in points] == at
+    assert [f"{64 * right:.0f}" for _, right in points] == [p.split()[0] for p in curve.split(", ")]
     if epsilon == 0:
         right = jnp.sum(jnp.argmax(network(weights, batch[0]), axis=-1) == batch[1])
         assert curve == f"{right} at 0, 0 at 1"
@@ -242,10 +252,9 @@ def test_what_cannot_be_examined_is_said(images, labels, epsilon, word):
     "epsilon, radii",
     [
         (0, [0, 1]),
-        (1, [1]),
-        (0.5, [0.5, 1]),
-        (0.3, [0.3, 0.6, 1]),
-        (1 / 8, [1 / 8, 1 / 4, 1 / 2, 1]),
+        (1, [1 / 4, 1 / 2, 1]),
+        (0.5, [1 / 8, 1 / 4, 1 / 2, 1]),
+        (0.3, [0.075, 0.15, 0.3, 0.6, 1]),
     ],
 )
 def test_radii_double_as_far_as_one(epsilon, radii):

@@ -38,7 +38,7 @@ def costs_table(workdir: pathlib.Path) -> str:
     """One row for each checkpoint and attack: what it cost."""
     head = ["", "still right", "of", "attacked", "forward passes each", "seconds"]
     rows = []
-    for r in _distinct(files.read_json_lines(workdir / "results.jsonl")):
+    for r in distinct(files.read_json_lines(workdir / "results.jsonl")):
         if "mean_queries" not in r:
             continue  # Of before costs were kept.
         right = round(r["accuracy"] * r["num_examples"])
@@ -51,7 +51,7 @@ def costs_table(workdir: pathlib.Path) -> str:
 def checks_list(workdir: pathlib.Path) -> str:
     """One line for each checkpoint and check, in the order of the checks; failures say FAILED."""
     lines = []
-    for found in _distinct(files.read_json_lines(workdir / "checks.jsonl")):
+    for found in distinct(files.read_json_lines(workdir / "checks.jsonl")):
         verdict = "ok" if found["passed"] else "FAILED"
         lines.append(f"{found['checkpoint']} {found['name']}: {verdict}: {found['text']}")
     return "\n".join(lines)
@@ -67,7 +67,7 @@ def _largest(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list(found.values())
 
 
-def _distinct(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def distinct(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of each checkpoint, but of last/ only if it is not best/ again."""
     same = {r["step"] for r in records if r["checkpoint"] == "best"}
     return [r for r in records if r["checkpoint"] != "last" or r["step"] not in same]

@@ -1,0 +1,132 @@
+"""The pictures of one run, drawn from the files that it left. Nothing is shown: PNGs are returned.
+
+Each is None where the run has nothing to draw.
+"""
+
+import io
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+Records = Sequence[Mapping[str, Any]]
+
+# Of Okabe and Ito: told apart by colour-blind eyes too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+ROWS = ("natural", "adversarial", "mask", "calibrated")  # The rows of the paper's picture of M.
+
+
+def losses(metrics: Records) -> bytes | None:
+    """Both losses over the epochs: means of the steps between two lines of metrics.jsonl."""
+    curves = {
+        "classifier (Eq. 13)": _curve(metrics, "classifier_loss"),
+        "mask network (Eq. 14)": _curve(metrics, "mask_loss"),
+    }
+    return _lines(curves, "loss", None)
+
+
+def accuracies(metrics: Records) -> bytes | None:
+    """What each validation measured, in percent over the epochs."""
+    names = {"natural": "natural", "under FGSM": "fgsm", "under PGD": "robust"}
+    curves = {
+        label: [(x, 100 * y) for x, y in _curve(metrics, f"validation_{name}")]
+        for label, name in names.items()
+    }
+    return _lines(curves, "validation accuracy / %", (0, 100))
+
+
+def mask_means(metrics: Records) -> bytes | None:
+    """The mean of M over the epochs."""
+    return _lines({"mean of M": _curve(metrics, "mask")}, "mean of the mask M", (0, 1))
+
+
+def radii(curve: Sequence[Sequence[float]], epsilon: float) -> bytes | None:
+    """Accuracy in percent against the radius, and where the run was tested.
+
+    Args:
+      curve: (radius, accuracy as a fraction) of each point.
+      epsilon: of the tests.
+    """
+    if not curve:
+        return None
+    figure, axes = _axes("epsilon, as a part of the pixel range", "accuracy under APGD / %")
+    axes.plot(*np.transpose([(x, 100 * y) for x, y in curve]), "o-", color=COLOURS[0])
+    axes.axvline(epsilon, color=COLOURS[1], linestyle="--", label=f"tested at {epsilon:.3g}")
+    axes.set(xlim=(0, 1), ylim=(0, 100))
+    axes.legend()
+    return _png(figure)
+
+
+def gallery(views: Mapping[str, np.ndarray]) -> bytes:
+    """One column for each image; natural, adversarial, mask and calibrated below each other.
+
+    Args:
+      views: as `masks.Gallery` names them. Above a view is what the classifier says of it, in red
+        if that is wrong.
+    """
+    count = len(views["labels"])
+    figure = Figure(figsize=(1.1 * count + 1.1, 5.4), layout="constrained")
+    grid = figure.subplots(len(ROWS), count, squeeze=False)
+    for row, name in enumerate(ROWS):
+        for column in range(count):
+            axes = grid[row, column]
+            image = np.clip(views[name][column], 0, 1).squeeze()
+            image = image if image.ndim == 2 or name != "mask" else image.mean(-1)
+            axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            if name == "mask":
+                axes.set_title(f"mean {image.mean():.2f}", fontsize=8)
+                continue
+            said = views["predicted"][column, [n for n in ROWS if n != "mask"].index(name)]
+            wrong = said != views["labels"][column]
+            axes.set_title(f"class {said}", fontsize=8, color=COLOURS[1] if wrong else "black")
+        grid[row, 0].set_ylabel(name)
+    return _png(figure)
+
+
+def load_gallery(file: pathlib.Path) -> dict[str, np.ndarray] | None:
+    """What `gallery` draws, or None if the run has none."""
+    if not file.exists():
+        return None
+    with np.load(file) as kept:
+        return {name: kept[name] for name in kept}
+
+
+def _curve(metrics: Records, name: str) -> list[tuple[float, float]]:
+    return [(line["epoch"], line[name]) for line in metrics if name in line]
+
+
+def _lines(
+    curves: Mapping[str, Sequence[tuple[float, float]]], label: str, limits: Any
+) -> bytes | None:
+    """Curves over the epochs; those without points, or 0 throughout, are left out."""
+    drawn = {name: points for name, points in curves.items() if any(y for _, y in points)}
+    if not drawn:
+        return None
+    figure, axes = _axes("epoch", label)
+    for (name, points), colour in zip(drawn.items(), COLOURS, strict=False):
+        marker = "o" if len(points) < 30 else ""
+        axes.plot(*np.transpose(points), marker=marker, markersize=3, color=colour, label=name)
+    axes.set_xlim(left=0)
+    if limits:
+        axes.set_ylim(*limits)
+    else:
+        axes.set_ylim(bottom=0)
+    axes.legend()
+    return _png(figure)
+
+
+def _axes(x: str, y: str) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def _png(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110)
+    return stream.getvalue()
