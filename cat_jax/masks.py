@@ -1,6 +1,7 @@
 """Where the mask network lets the perturbation through: on the digit, or around it."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,6 +14,18 @@ from cat_jax.train_step import forward
 from cat_jax.types import Array, Attack
 
 INK = 0.5  # A pixel this bright belongs to the digit: digits are white on black.
+
+
+class MaskViews(NamedTuple):
+    """Images beside what the attack and the mask make of them, each [N, H, W, C] in [0, 1].
+
+    Without clipping, adversarial and calibrated images may leave [0, 1].
+    """
+
+    natural: Array
+    adversarial: Array
+    mask: Array
+    calibrated: Array
 
 
 class MaskMeans(NamedTuple):
@@ -45,16 +58,12 @@ def mask_means(
       seed: of the attack's noise, which belongs to the example.
       batch_size: of the computation.
     """
-    f, g = (functools.partial(forward, net, train=False) for net in (classifier, mask_net))
-    key = jax.random.key(seed)
+    views_of = _views(classifier, mask_net, attack, seed)
 
     @jax.jit
     def sums(state: TrainState, images: Array, labels: Array, indices: Array) -> Array:
         """[B, 2, 2]: of each image, the sum of M and the count, on the digit and around it."""
-        natural = to_unit(images)
-        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(indices)
-        adversarial, _ = attack(f, state.classifier, natural, labels, keys)
-        mask, _ = g(state.mask_net, natural, adversarial - natural)
+        natural, _, mask, _ = views_of(state, images, labels, indices)
         ink = (natural >= INK).astype(mask.dtype)
         axes = (1, 2, 3)
         kinds = [(jnp.sum(mask * kind, axes), jnp.sum(kind, axes)) for kind in (ink, 1 - ink)]
@@ -66,3 +75,36 @@ def mask_means(
         total += jnp.sum(each[:count], axis=0)
     digit, background = (float(part) for part in total[:, 0] / total[:, 1])
     return MaskMeans(digit, background)
+
+
+def mask_views(
+    classifier: nn.Module,
+    mask_net: nn.Module,
+    attack: Attack,
+    state: TrainState,
+    split: Split,
+    *,
+    seed: int,
+) -> MaskViews:
+    """All images of a split, which should be a few: the paper's Figure 2. Arguments as above."""
+    views_of = jax.jit(_views(classifier, mask_net, attack, seed))
+    return views_of(state, split.images, split.labels, jnp.arange(len(split.labels)))
+
+
+def _views(
+    classifier: nn.Module, mask_net: nn.Module, attack: Attack, seed: int
+) -> Callable[[TrainState, Array, Array, Array], MaskViews]:
+    """(state, images, labels, indices) -> views, both networks in inference mode."""
+    f, g = (functools.partial(forward, net, train=False) for net in (classifier, mask_net))
+    key = jax.random.key(seed)
+
+    def views(state: TrainState, images: Array, labels: Array, indices: Array) -> MaskViews:
+        natural = to_unit(images)
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(indices)
+        adversarial, _ = attack(f, state.classifier, natural, labels, keys)
+        delta = adversarial - natural
+        mask, _ = g(state.mask_net, natural, delta)
+        mask = jnp.broadcast_to(mask, natural.shape)
+        return MaskViews(natural, adversarial, mask, natural + mask * delta)
+
+    return views

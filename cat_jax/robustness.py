@@ -1,7 +1,7 @@
 """Attacks the checkpoints of a run, and looks for a robustness that is not there.
 
-Leaves results.jsonl, checks.jsonl, a record of each attack in evaluation/ and, if asked for, the
-adversarial images in adversarial/.
+Leaves results.jsonl, checks.jsonl, a record of each attack in evaluation/, of single-channel images
+the masks in masks.npz and, if asked for, the adversarial images in adversarial/.
 """
 
 import contextlib
@@ -37,6 +37,7 @@ from cat_jax.state import TrainState
 from cat_jax.types import PyTree, UsageError
 
 MASKED = 1000  # Test images whose masks are described.
+SHOWN = 10  # Those that are kept with their masks.
 IDLE = {"batch_size", "num_checked", "save_adversarial"}  # Settings that no flag depends on.
 
 
@@ -77,7 +78,7 @@ def evaluate(
         print("\n" + tables.costs_table(workdir))
         print("\n" + tables.checks_list(workdir))
         if config.mask_net.name != "OnesMask" and dataset.spec.image_shape[-1] == 1:
-            print("\n" + describe_mask(experiment, dataset.test.first(MASKED), state))
+            print("\n" + describe_mask(experiment, dataset.test, state, workdir))
 
 
 def evaluated(averaged: bool) -> list[tuple[str, str, str]]:
@@ -204,19 +205,24 @@ def to_bytes(adversarial: np.ndarray, natural: np.ndarray, epsilon: float) -> np
     return np.clip(clipped, 0, 255).astype(np.uint8)
 
 
-def describe_mask(experiment: build.Experiment, split: data.Split, state: TrainState) -> str:
-    """What g lets through on the digits of `split`, and around them."""
-    means = masks.mask_means(
-        experiment.classifier,
-        experiment.mask_net,
-        experiment.method.attack,
-        state,
-        split,
-        seed=experiment.config.seed,
-        batch_size=experiment.config.test.batch_size,
-    )
+def describe_mask(
+    experiment: build.Experiment, split: data.Split, state: TrainState, workdir: pathlib.Path
+) -> str:
+    """What g lets through on the first digits of `split`, and around them.
+
+    Leaves masks.npz: the means, and the first few images in four views.
+    """
+    parts = (experiment.classifier, experiment.mask_net, experiment.method.attack, state)
+    seed, first = experiment.config.seed, split.first(MASKED)
+    batch_size = experiment.config.test.batch_size
+    means = masks.mask_means(*parts, first, seed=seed, batch_size=batch_size)
+    views = masks.mask_views(*parts, split.first(SHOWN), seed=seed)
+    with files.replacing(workdir / "masks.npz") as temporary, open(temporary, "wb") as stream:
+        kept = {name: np.asarray(view) for name, view in views._asdict().items()}
+        of_means: dict[str, Any] = means._asdict() | {"num_examples": len(first.labels)}
+        np.savez(stream, **(kept | of_means))
     return (
-        f"Mean of M over the first {len(split.labels)} test images: {means.digit:.3f} on the digit "
+        f"Mean of M over the first {len(first.labels)} test images: {means.digit:.3f} on the digit "
         f"(pixels of {masks.INK} and more), {means.background:.3f} on the background."
     )
 
