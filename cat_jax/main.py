@@ -7,9 +7,16 @@ flags in evaluation/, accuracies in results.jsonl, a table beside the published 
 
     python -m cat_jax.main --mode=evaluate --workdir=runs/digits --config.evaluation=standard
 
-only attacks, here as AutoAttack does. Any field of the config can be overridden:
---config.method.beta1=0.1. The fields are described in configs/default.py. Exit status: 0 done, or
-stopped by a signal with all saved; 2 something to mend, said in one line.
+only attacks, here as AutoAttack does.
+
+    python -m cat_jax.main --config=configs/digits.py --workdir=runs/s --sweep=beta1=0.1,0.3
+
+trains one network after another, each in a folder of its own below runs/s; given again it goes on
+where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
+
+Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
+configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
+mend, said in one line.
 """
 
 import logging
@@ -24,8 +31,9 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, data, robustness, settings, train, workdirs
+from cat_jax import build, data, robustness, settings, sweep, train, workdirs
 from cat_jax.configs import _kept
+from cat_jax.report import tables
 from cat_jax.types import UsageError
 
 logger = logging.getLogger(__name__)
@@ -36,10 +44,14 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
 MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train first, or only evaluate.")
+SWEEP = flags.DEFINE_multi_string(
+    "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
+)
+SEEDS = flags.DEFINE_list("seeds", [], "A run for each of these seeds.")
 
 
-def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
-    """Trains if asked to, and evaluates.
+def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> bool:
+    """Trains if asked to, and evaluates; False if a signal stopped the training.
 
     Raises:
       UsageError: for what the caller can mend.
@@ -64,8 +76,43 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> None:
         )
         if not train.train(experiment, dataset, workdir, devices):
             logger.info("To go on, give the same command again.")
-            return
+            return False
     robustness.evaluate(experiment, dataset, workdir, devices)
+    return True
+
+
+def run_sweep(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    mode: str,
+    sweeps: Sequence[str],
+    seeds: Sequence[str],
+) -> None:
+    """`run` for each point of a sweep that is not done, and a table of all of them.
+
+    Raises:
+      UsageError: for what the caller can mend, and at the end if a run has failed.
+    """
+    if config is None:
+        raise UsageError("A sweep needs a config; name one: --config=configs/digits.py.")
+    made = sweep.points(config, sweep.axes(sweeps, seeds, config))
+
+    def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
+        jax.clear_caches()  # Compiled functions of the run before; a process can hold only so many.
+        return run(config, folder, mode)
+
+    ended = sweep.run_all(made, workdir, run_one, done=_is_done)
+    if ended:
+        print("\n" + tables.runs_table(ended))
+
+
+def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
+    if workdirs.read_config(workdir) is None:
+        return False
+    resolved = settings.resolve(config)
+    spec = data.load(resolved.dataset, resolved.data_dir).spec
+    made = build.experiment(resolved, spec, jax.local_devices())
+    return sweep.is_done(config, workdir, made.num_steps, {a.name for a in made.attacks})
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -138,7 +185,11 @@ def main(argv: Sequence[str]) -> None:
     del argv
     start_logging()
     try:
-        run(CONFIG.value, pathlib.Path(str(WORKDIR.value)), MODE.value)
+        workdir = pathlib.Path(str(WORKDIR.value))
+        if SWEEP.value or SEEDS.value:
+            run_sweep(CONFIG.value, workdir, MODE.value, SWEEP.value, SEEDS.value)
+        else:
+            run(CONFIG.value, workdir, MODE.value)
     except UsageError as error:
         fail(str(error))
 
