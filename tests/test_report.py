@@ -115,7 +115,7 @@ def test_a_run_without_results_says_so(workdir):
 
 def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_path):
     out = tmp_path / "out"
-    done = report("--table=mnist,claims,beta1", f"--runs={tmp_path}", f"--out={out}")
+    done = report("--table=mnist,claims,beta1", tmp_path, f"--out={out}")
     assert done.returncode == 0, done.stderr
     # A run with 5,000 images held out is not the one that the row asks for, and says so.
     assert "| CAT_cw(0.4)   | ours, 5000 held out, 1000 test images |" in done.stdout
@@ -141,7 +141,7 @@ def test_the_runs_of_a_table_are_listed_with_what_is_added():
         (["--table=mnist", "--scale=5"], "--scale is 5; expected above 0 and up to 1"),
         (["--table=mnist", "--seeds=a"], "--seeds is a; expected whole numbers"),
         (["--table=mnist", "--config.seed=1"], "--config.seed=1 is not understood"),
-        (["--table=mnist", "runs/a"], "say --runs=FOLDER"),
+        (["--table=mnist", "--list-runs", "a", "b"], "Runs go to one folder, and 2 are named"),
         ([], "nothing to print was named"),
     ],
 )

@@ -1,12 +1,13 @@
 """Prints runs beside each other, or a table of the paper filled with them.
 
     python -m cat_jax.report runs/a runs/b
-    python -m cat_jax.report --table=mnist [--runs=runs] [--out=FOLDER] [--seeds=0,1,2] [--scale=S]
+    python -m cat_jax.report --table=mnist [--out=FOLDER] [--seeds=0,1,2] [--scale=S] [runs]
     python -m cat_jax.report --table=mnist --status
     python -m cat_jax.report --table=mnist --list-runs [--todo] [--config.FIELD=VALUE ...]
 
---list-runs prints the commands that the table needs, one a line; what follows as --config.FIELD
-goes to each. --scale=0.05 asks for a twentieth of the epochs and of the test images.
+Runs are looked for below the folders named, by default runs. --list-runs prints the commands that
+the table needs, one a line; what follows as --config.FIELD goes to each. --scale=0.05 asks for a
+twentieth of the epochs and of the test images.
 """
 
 import argparse
@@ -47,9 +48,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("workdirs", nargs="*", type=pathlib.Path, help="folders of runs")
+    add("workdirs", nargs="*", type=pathlib.Path, help="runs; with --table, folders of runs")
     add("--table", help=f"one of {', '.join(NAMES)}; or several, separated by commas; or all")
-    add("--runs", default="runs", help="the folder that the runs are below; default: runs")
+    add(
+        "--runs",
+        default="runs",
+        help="folder of runs, where none is named otherwise; default: runs",
+    )
     add("--out", type=pathlib.Path, help="also write NAME.md, .tex, .csv and, of a figure, .png")
     add("--seeds", help="such as 0,1,2; default: those of each row, and all that are found")
     add("--scale", default="1", help="share of the paper's epochs, above 0 and up to 1")
@@ -75,16 +80,18 @@ def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
     for name in names:
         if name not in NAMES:
             raise ValueError(f"Table {name!r} is unknown; available: {', '.join(NAMES)}, or all.")
-    if arguments.workdirs:
-        raise ValueError(f"{arguments.workdirs[0]} is one folder too many; say --runs=FOLDER.")
     for argument in more:
         if not (arguments.list_runs and argument.startswith("--config.") and "=" in argument):
             raise ValueError(
                 f"{argument} is not understood; expected --config.FIELD=VALUE, with --list-runs."
             )
     scale, seeds = read_scale(arguments.scale), read_seeds(arguments.seeds)
-    asked = Asked(runs.find(pathlib.Path(arguments.runs)), arguments.runs, seeds, scale)
+    folders = [str(folder) for folder in arguments.workdirs] or [arguments.runs]
+    found = {run.workdir: run for folder in folders for run in runs.find(pathlib.Path(folder))}
+    asked = Asked(list(found.values()), ", ".join(folders), seeds, scale)
     needed = [table for name in names for table in needs(name)]
+    if arguments.list_runs and len(folders) > 1:
+        raise ValueError(f"Runs go to one folder, and {len(folders)} are named; name one.")
     if arguments.list_runs:
         print("\n".join(sheet.launched(needed, asked, more, arguments.todo)))
     elif arguments.status:
