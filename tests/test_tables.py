@@ -258,6 +258,21 @@ def test_runs_of_other_conventions_lengths_and_choices_stand_apart(tmp_path):
     assert scaled["AT(0.3)", "ours"][0] == "no run"
 
 
+def test_damage_is_told_and_radii_may_be_written_otherwise(tmp_path, caplog):
+    workdir = make(tmp_path, CAT_CW, 0)
+    config = json.loads((workdir / "config.json").read_text())
+    config["attack"]["epsilon"] = "8/20"
+    (workdir / "config.json").write_text(json.dumps(config))
+    (make(tmp_path, CAT_CW, 1) / "results.jsonl").write_text("{damaged}\n{}\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"seed": 0}')
+    body, _ = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"][-1] == "1"
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        f"{tmp_path / 'run1'} is left out"
+    ]
+
+
 def test_a_part_of_the_test_images_is_not_the_end(tmp_path):
     make(tmp_path, CAT_CW, 0, **{"test.num_examples": 500})
     body, text = printed("mnist", tmp_path)

@@ -216,7 +216,7 @@ USED = tuple(
         *("ablation_components", "ablation_losses", "mask_visualisation", "trades_tradeoff"),
     )
 )
-HEAD = ("where", "claim", "read as", "by the paper's numbers", "", "by ours", "")
+HEAD = ("where", "claim", "read as", "the paper's numbers", "evidence", "our numbers", "evidence")
 
 
 def published(key: Key) -> Value | None:

@@ -168,5 +168,5 @@ def masks() -> Table:
         rows,
         ("mask_digit", "mask_background"),
         note="Mean of M in percent over test images, on the digit and around it; from masks.npz, "
-        "under the training attack at epsilon 0.4.",
+        "of the last checkpoint under the training attack at epsilon 0.4.",
     )

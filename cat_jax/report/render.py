@@ -21,6 +21,8 @@ ESCAPED = {
     "^": r"\textasciicircum{}",
 }
 
+LONG = 45  # Characters; a cell with more is set as a paragraph.
+
 
 class Grid(NamedTuple):
     """A table that is all text.
@@ -68,8 +70,7 @@ def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def latex(grid: Grid) -> str:
     """A table environment that needs booktabs."""
-    columns = "l" * (len(grid.head) - sum(map(_is_number, grid.body[0])))
-    columns += "r" * (len(grid.head) - len(columns))
+    columns = "".join(_columns(grid))
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -96,6 +97,19 @@ def escape(text: str) -> str:
 
 def _is_maths(text: str) -> bool:
     return len(text) > 2 and text.startswith("$") and text.endswith("$")
+
+
+def _columns(grid: Grid) -> list[str]:
+    """Numbers to the right, long texts in paragraphs that share the line, others to the left."""
+    cells = list(zip(grid.head, *grid.body, strict=True))
+    long = [i for i, column in enumerate(cells) if max(map(len, column)) > LONG]
+    made = []
+    for i, (_, *column) in enumerate(cells):
+        if i in long:
+            made.append(rf"p{{{0.7 / len(long):.2f}\linewidth}}")
+        else:
+            made.append("r" if i and all(map(_is_number, column)) else "l")
+    return made
 
 
 def _is_number(cell: str) -> bool:

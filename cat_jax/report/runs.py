@@ -4,14 +4,19 @@ A run is known by its config.json, never by its folder's name.
 """
 
 import json
+import logging
 import pathlib
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from cat_jax import files
 from cat_jax.report import measured
 from cat_jax.report.measured import Run
 from cat_jax.report.specs import SIZES, Row, Table
+
+logger = logging.getLogger(__name__)
+NEEDED = {"dataset", "variant", "seed", "num_epochs", "num_steps", "num_validation", "batch_size"}
 
 
 def find(folder: pathlib.Path) -> list[Run]:
@@ -21,9 +26,10 @@ def find(folder: pathlib.Path) -> list[Run]:
         try:
             config = flat(json.loads(path.read_text()))
             run = Run(path.parent, config, *map(_lines(path.parent), ("results", "metrics")))
-        except (ValueError, AttributeError, OSError):
-            continue  # Damaged, or of another program.
-        if {"dataset", "variant", "seed", "num_epochs"} <= config.keys():
+        except (ValueError, AttributeError, OSError) as error:
+            logger.warning("%s is left out: %s", path.parent, error)
+            continue
+        if config.keys() >= NEEDED:  # Else it is of another program.
             found.append(run)
     return found
 
@@ -49,7 +55,15 @@ def is_of(run: Run, row: Row) -> bool:
 
     A field that is newer than the run's config.json is taken to have the row's value.
     """
-    return all(run.config.get(name, value) == value for name, value in row.telling().items())
+    return all(_same(run.config.get(name, value), value) for name, value in row.telling().items())
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two values of a field are one; radii may be written in two ways, "8/20" and "0.4"."""
+    try:
+        return left == right or Fraction(left) == Fraction(right)
+    except (TypeError, ValueError):
+        return False
 
 
 def shortened(run: Run, row: Row) -> str:
