@@ -1,6 +1,5 @@
 """The paper's figures of images and of ideas: masks on digits, and two kinds of adaptation."""
 
-import pathlib
 import zipfile
 
 import matplotlib
@@ -9,8 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from cat_jax.report import runs
 from cat_jax.report.sheet import Asked
-from cat_jax.report.specs import Table
+from cat_jax.report.specs import Row, Table
 
 matplotlib.use("Agg")
 VIEWS = ("natural", "adversarial", "mask", "calibrated")
@@ -19,8 +19,7 @@ COLUMNS = 5
 
 def masks(table: Table, asked: Asked) -> Figure:
     """For each row of the table with a run, five digits in four views; g's mask is the third."""
-    found = {row.label: _images([run.workdir for run in asked.of(row)]) for row in table.rows}
-    blocks = {label: images for label, images in found.items() if images is not None}
+    blocks = dict(filter(None, (_block(row, table, asked) for row in table.rows)))
     across = COLUMNS * max(1, len(blocks))
     figure = Figure(figsize=(0.95 * across + 1, 4.4), layout="constrained")
     grid = figure.subplots(len(VIEWS), across, squeeze=False)
@@ -30,7 +29,7 @@ def masks(table: Table, asked: Asked) -> Figure:
     for view, axes in zip(VIEWS, grid[:, 0], strict=True):
         axes.set_ylabel(view)
     for block, (label, images) in enumerate(blocks.items()):
-        grid[0, block * COLUMNS + COLUMNS // 2].set_title(label)
+        grid[0, block * COLUMNS + COLUMNS // 2].set_title(label, fontsize=9)
         for i, view in enumerate(VIEWS):
             for j, image in enumerate(images[view][:COLUMNS]):
                 shown = grid[i, block * COLUMNS + j].imshow(image, cmap="gray", vmin=0, vmax=1)
@@ -42,12 +41,14 @@ def masks(table: Table, asked: Asked) -> Figure:
     return figure
 
 
-def _images(workdirs: list[pathlib.Path]) -> dict[str, np.ndarray] | None:
-    """Of the first run that has any: [N, H, W] for each view."""
-    for workdir in workdirs:
+def _block(row: Row, table: Table, asked: Asked) -> tuple[str, dict[str, np.ndarray]] | None:
+    """Of a row's first run that has images, whole ones before others: its name, and the views."""
+    found = sorted(asked.of(row), key=lambda run: len(runs.differences(run, row, table)))
+    for run in found:
         try:
-            with np.load(workdir / "masks.npz") as kept:
-                return {view: kept[view][..., 0] for view in VIEWS}
+            with np.load(run.workdir / "masks.npz") as kept:
+                name = ", ".join((row.label, *runs.differences(run, row, table)))
+                return f"{name}, seed {run.seed}", {view: kept[view][..., 0] for view in VIEWS}
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):
             continue
     return None
