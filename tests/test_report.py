@@ -134,6 +134,16 @@ def test_the_runs_of_a_table_are_listed_with_what_is_added():
     assert all("scale_0.05_seed3 --config.seed=3" in line for line in lines)
 
 
+def test_status_is_printed_for_each_run_of_several_tables(capsys, monkeypatch, tmp_path):
+    words = ["--table=mnist,mnist,claims,losses", "--status", "--seeds=0", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["report", *words])
+    assert command.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["|", "table", "|", "trained", "|", "seed", "|", "status", "|"]
+    assert sum(line.startswith("| mnist ") for line in lines) == 8
+    assert all(line.endswith("| missing |") for line in lines[4:])
+
+
 @pytest.mark.parametrize(
     "arguments, what",
     [

@@ -11,6 +11,7 @@ twentieth of the epochs and of the test images.
 """
 
 import argparse
+import os
 import pathlib
 import sys
 
@@ -34,6 +35,8 @@ def main() -> int:
             _of_paper(arguments, more)
         else:
             _of_runs(arguments, more)
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -89,13 +92,13 @@ def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
     folders = [str(folder) for folder in arguments.workdirs] or [arguments.runs]
     found = {run.workdir: run for folder in folders for run in runs.find(pathlib.Path(folder))}
     asked = Asked(list(found.values()), ", ".join(folders), seeds, scale)
-    needed = [table for name in names for table in needs(name)]
+    needed = {table.name: table for name in names for table in needs(name)}.values()
     if arguments.list_runs and len(folders) > 1:
         raise ValueError(f"Runs go to one folder, and {len(folders)} are named; name one.")
     if arguments.list_runs:
         print("\n".join(sheet.launched(needed, asked, more, arguments.todo)))
     elif arguments.status:
-        print(output.text(sheet.status_grid(dict.fromkeys(needed), asked)))
+        print(output.text(sheet.status_grid(needed, asked)))
     else:
         for name in names:
             output.show(name, asked, arguments.out)
