@@ -7,9 +7,16 @@ flags in evaluation/, accuracies in results.jsonl, a table beside the published 
 
     python -m cat_jax.main --mode=evaluate --workdir=runs/digits --config.evaluation=standard
 
-only attacks, here as AutoAttack does. Any field of the config can be overridden:
---config.method.beta1=0.1. The fields are described in configs/default.py. Exit status: 0 done, or
-stopped by a signal with all saved; 2 something to mend, said in one line.
+only attacks, here as AutoAttack does.
+
+    python -m cat_jax.main --config=configs/digits.py --workdir=runs/s --sweep=beta1=0.1,0.3
+
+trains one network after another, each in a folder of its own below runs/s; given again it goes on
+where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
+
+Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
+configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
+mend, said in one line.
 """
 
 import logging
@@ -25,9 +32,9 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, data, robustness, settings, train, workdirs
+from cat_jax import build, data, robustness, settings, sweep, train, workdirs
 from cat_jax.configs import _kept
-from cat_jax.report import page
+from cat_jax.report import page, tables
 from cat_jax.types import UsageError
 
 logger = logging.getLogger(__name__)
@@ -38,10 +45,14 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
 MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train first, or only evaluate.")
+SWEEP = flags.DEFINE_multi_string(
+    "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
+)
+SEEDS = flags.DEFINE_list("seeds", [], "A run for each of these seeds.")
 
 
-def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: str = "") -> None:
-    """Trains if asked to, evaluates, and writes report.html.
+def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: str = "") -> bool:
+    """Trains if asked to, evaluates, writes report.html; False if a signal stopped the training.
 
     Args:
       config: None for the one that the workdir was made with.
@@ -70,7 +81,8 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
             *(len(devices), devices[0].platform, workdir),
         )
-    if mode == "evaluate" or train.train(experiment, dataset, workdir, devices):
+    whole = mode == "evaluate" or train.train(experiment, dataset, workdir, devices)
+    if whole:
         robustness.evaluate(experiment, dataset, workdir, devices)
     else:
         logger.info("To go on, give the same command again.")
@@ -78,6 +90,42 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
         workdirs.note_command(workdir, command)
     if workdirs.read_config(workdir) is not None:
         logger.info("Report: %s", page.write_page(workdir))
+    return whole
+
+
+def run_sweep(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    mode: str,
+    sweeps: Sequence[str],
+    seeds: Sequence[str],
+    command: str = "",
+) -> None:
+    """`run` for each point of a sweep that is not done, and a table of all of them.
+
+    Raises:
+      UsageError: for what the caller can mend, and at the end if a run has failed.
+    """
+    if config is None:
+        raise UsageError("A sweep needs a config; name one: --config=configs/digits.py.")
+    made = sweep.points(config, sweep.axes(sweeps, seeds, config))
+
+    def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
+        jax.clear_caches()  # Compiled functions of the run before; a process can hold only so many.
+        return run(config, folder, mode, command)
+
+    ended = sweep.run_all(made, workdir, run_one, done=_is_done)
+    if ended:
+        print("\n" + tables.runs_table(ended))
+
+
+def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
+    if workdirs.read_config(workdir) is None:
+        return False
+    resolved = settings.resolve(config)
+    spec = data.load(resolved.dataset, resolved.data_dir).spec
+    made = build.experiment(resolved, spec, jax.local_devices())
+    return sweep.is_done(config, workdir, made.num_steps, {a.name for a in made.attacks})
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -150,8 +198,12 @@ def main(argv: Sequence[str]) -> None:
     del argv
     start_logging()
     try:
+        workdir = pathlib.Path(str(WORKDIR.value))
         command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
-        run(CONFIG.value, pathlib.Path(str(WORKDIR.value)), MODE.value, command)
+        if SWEEP.value or SEEDS.value:
+            run_sweep(CONFIG.value, workdir, MODE.value, SWEEP.value, SEEDS.value, command)
+        else:
+            run(CONFIG.value, workdir, MODE.value, command)
     except UsageError as error:
         fail(str(error))
 

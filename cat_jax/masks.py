@@ -1,11 +1,11 @@
 """Where the mask network lets the perturbation through: on the digit, or around it."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 
 from cat_jax.data import Split, padded_batches, to_unit
@@ -14,6 +14,24 @@ from cat_jax.train_step import forward
 from cat_jax.types import Array, Attack
 
 INK = 0.5  # A pixel this bright belongs to the digit: digits are white on black.
+
+
+class MaskViews(NamedTuple):
+    """Images beside what the attack and the mask make of them (Eqs. 9 and 10).
+
+    Attributes:
+      natural, adversarial, mask, calibrated: [N, H, W, C] in [0, 1]. Without clipping, adversarial
+        and calibrated images may leave it.
+      labels: [N].
+      predicted: [N, 3], what the classifier says of natural, adversarial and calibrated images.
+    """
+
+    natural: Array
+    adversarial: Array
+    mask: Array
+    calibrated: Array
+    labels: Array
+    predicted: Array
 
 
 class MaskMeans(NamedTuple):
@@ -46,16 +64,12 @@ def mask_means(
       seed: of the attack's noise, which belongs to the example.
       batch_size: of the computation.
     """
-    f, g = (functools.partial(forward, net, train=False) for net in (classifier, mask_net))
-    key = jax.random.key(seed)
+    views_of = _views(classifier, mask_net, attack, seed)
 
     @jax.jit
     def sums(state: TrainState, images: Array, labels: Array, indices: Array) -> Array:
         """[B, 2, 2]: of each image, the sum of M and the count, on the digit and around it."""
-        natural = to_unit(images)
-        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(indices)
-        adversarial, _ = attack(f, state.classifier, natural, labels, keys)
-        mask, _ = g(state.mask_net, natural, adversarial - natural)
+        natural, _, mask, *_ = views_of(state, images, labels, indices)
         ink = (natural >= INK).astype(mask.dtype)
         axes = (1, 2, 3)
         kinds = [(jnp.sum(mask * kind, axes), jnp.sum(kind, axes)) for kind in (ink, 1 - ink)]
@@ -69,25 +83,7 @@ def mask_means(
     return MaskMeans(digit, background)
 
 
-class Gallery(NamedTuple):
-    """Some images as CAT sees them, on the [0, 1] scale.
-
-    Attributes:
-      natural, adversarial, calibrated: [n, H, W, C], the three views.
-      mask: M, [n, H, W, C] or [n, H, W, 1].
-      labels: [n].
-      predicted: [n, 3], what the classifier says of the three views, in this order.
-    """
-
-    natural: np.ndarray
-    adversarial: np.ndarray
-    mask: np.ndarray
-    calibrated: np.ndarray
-    labels: np.ndarray
-    predicted: np.ndarray
-
-
-def gallery(
+def mask_views(
     classifier: nn.Module,
     mask_net: nn.Module,
     attack: Attack,
@@ -95,22 +91,30 @@ def gallery(
     split: Split,
     *,
     seed: int,
-) -> Gallery:
-    """The views of a few images (Eqs. 9 and 10) and their masks, in inference mode.
+) -> MaskViews:
+    """All images of a split, which should be a few: the paper's Figure 2. Arguments as above."""
+    views_of = jax.jit(_views(classifier, mask_net, attack, seed))
+    return views_of(state, split.images, split.labels, jnp.arange(len(split.labels)))
 
-    Args: as for `mask_means`; `split` is one batch.
-    """
+
+def _views(
+    classifier: nn.Module, mask_net: nn.Module, attack: Attack, seed: int
+) -> Callable[[TrainState, Array, Array, Array], MaskViews]:
+    """(state, images, labels, indices) -> views, both networks in inference mode."""
     f, g = (functools.partial(forward, net, train=False) for net in (classifier, mask_net))
+    key = jax.random.key(seed)
 
-    @jax.jit
-    def views(state: TrainState, images: Array, labels: Array) -> tuple[Array, ...]:
+    def views(state: TrainState, images: Array, labels: Array, indices: Array) -> MaskViews:
         natural = to_unit(images)
-        adversarial, _ = attack(f, state.classifier, natural, labels, jax.random.key(seed))
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(indices)
+        adversarial, _ = attack(f, state.classifier, natural, labels, keys)
         delta = adversarial - natural
         mask, _ = g(state.mask_net, natural, delta)
-        shown = (natural, adversarial, natural + mask * delta)
+        mask = jnp.broadcast_to(mask, natural.shape)
+        calibrated = natural + mask * delta
+        shown = (natural, adversarial, calibrated)
         said = [jnp.argmax(f(state.classifier, view)[0], axis=-1) for view in shown]
-        return (*shown, mask, jnp.stack(said, axis=-1))
+        predicted = jnp.stack(said, axis=-1)
+        return MaskViews(natural, adversarial, mask, calibrated, labels, predicted)
 
-    natural, adversarial, calibrated, mask, predicted = jax.device_get(views(state, *split))
-    return Gallery(natural, adversarial, mask, calibrated, split.labels, predicted)
+    return views

@@ -1,7 +1,7 @@
 """Attacks the checkpoints of a run, and looks for a robustness that is not there.
 
-Leaves results.jsonl, checks.jsonl, a record of each attack in evaluation/ and, if asked for, the
-adversarial images in adversarial/.
+Leaves results.jsonl, checks.jsonl, a record of each attack in evaluation/, masks in masks.npz and,
+if asked for, the adversarial images in adversarial/.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from cat_jax.results import Result
 from cat_jax.state import TrainState
 from cat_jax.types import PyTree, UsageError
 
-MASKED, SHOWN = 1000, 10  # Test images whose masks are described, and drawn.
+MASKED, SHOWN = 1000, 10  # Test images whose masks are described, and kept.
 IDLE = {"batch_size", "num_checked", "save_adversarial"}  # Settings that no flag depends on.
 
 
@@ -76,11 +76,8 @@ def evaluate(
         print(tables.runs_table([workdir]))
         print("\n" + tables.costs_table(workdir))
         print("\n" + tables.checks_list(workdir))
-    if examine.attacks and config.mask_net.name != "OnesMask":
-        one_of_each = data.balanced(dataset.test.labels, dataset.num_classes, 0)
-        show_masks(experiment, dataset.test.take(one_of_each[:SHOWN]), state, workdir)
-        if dataset.spec.image_shape[-1] == 1:
-            print("\n" + describe_mask(experiment, dataset.test.first(MASKED), state))
+        if config.mask_net.name != "OnesMask":
+            print("\n" + describe_mask(experiment, dataset, state, workdir))
 
 
 def evaluated(averaged: bool) -> list[tuple[str, str, str]]:
@@ -207,37 +204,32 @@ def to_bytes(adversarial: np.ndarray, natural: np.ndarray, epsilon: float) -> np
     return np.clip(clipped, 0, 255).astype(np.uint8)
 
 
-def show_masks(
-    experiment: build.Experiment, split: data.Split, state: TrainState, workdir: pathlib.Path
-) -> None:
-    """Writes gallery.npz: what `masks.gallery` has of the images of `split`."""
-    views = masks.gallery(
-        experiment.classifier,
-        experiment.mask_net,
-        experiment.method.attack,
-        state,
-        split,
-        seed=experiment.config.seed,
-    )
-    with files.replacing(workdir / "gallery.npz") as temporary, open(temporary, "wb") as stream:
-        np.savez(stream, **views._asdict())
+def describe_mask(
+    experiment: build.Experiment, dataset: data.Dataset, state: TrainState, workdir: pathlib.Path
+) -> str:
+    """What g lets through, in one line.
 
-
-def describe_mask(experiment: build.Experiment, split: data.Split, state: TrainState) -> str:
-    """What g lets through on the digits of `split`, and around them."""
-    means = masks.mask_means(
-        experiment.classifier,
-        experiment.mask_net,
-        experiment.method.attack,
-        state,
-        split,
-        seed=experiment.config.seed,
-        batch_size=experiment.config.test.batch_size,
-    )
-    return (
-        f"Mean of M over the first {len(split.labels)} test images: {means.digit:.3f} on the digit "
-        f"(pixels of {masks.INK} and more), {means.background:.3f} on the background."
-    )
+    Leaves masks.npz: some test images, one of each class, in four views; and of single-channel
+    images the means of M on the digit and around it.
+    """
+    parts = (experiment.classifier, experiment.mask_net, experiment.method.attack, state)
+    seed, split = experiment.config.seed, dataset.test
+    one_of_each = data.balanced(split.labels, dataset.num_classes, 0)[:SHOWN]
+    views = masks.mask_views(*parts, split.take(one_of_each), seed=seed)
+    kept: dict[str, Any] = jax.device_get(views._asdict())
+    text = f"Mean of M over {len(one_of_each)} test images: {np.mean(kept['mask']):.3f}."
+    if dataset.spec.image_shape[-1] == 1:
+        first = split.first(MASKED)
+        batch_size = experiment.config.test.batch_size
+        means = masks.mask_means(*parts, first, seed=seed, batch_size=batch_size)
+        kept |= means._asdict() | {"num_examples": len(first.labels)}
+        text = (
+            f"Mean of M over the first {len(first.labels)} test images: {means.digit:.3f} on the "
+            f"digit (pixels of {masks.INK} and more), {means.background:.3f} on the background."
+        )
+    with files.replacing(workdir / "masks.npz") as temporary, open(temporary, "wb") as stream:
+        np.savez(stream, **kept)
+    return text
 
 
 def describe(

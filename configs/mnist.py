@@ -2,9 +2,10 @@
 
     python -m cat_jax.main --config=configs/mnist.py:cat_cw --workdir=runs/mnist_cat_cw
 
-Epsilon is 0.4; `--config.attack.epsilon=0.3` gives the other rows. `launch/mnist_table.sh` trains
-them all. The published attack never clips to [0, 1], and neither does training under released
-conventions, but for TRADES, whose own code clips: the published PGD is our `pgd20_unclipped`.
+Epsilon is 0.4; `--config.attack.epsilon=0.3` gives the other rows. `launch/reproduce.sh mnist`
+trains them all. The published attack never clips to [0, 1], and neither does training under
+released conventions, but for TRADES, whose own code clips: the published PGD is our
+`pgd20_unclipped`.
 
     variant     row              natural  PGD-20  PGD-100
     at          AT(0.3)             99.2    93.4     92.3

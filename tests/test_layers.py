@@ -30,6 +30,7 @@ LAYERS = {
     "checks": 5,
     "settings": 4,
     "masks": 5,
+    "sweep": 5,
     "build": 5,
     "validation": 6,
     "train": 6,

@@ -57,7 +57,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
     names = {path.name for path in finished.iterdir()}
     assert names == {
         *("config.json", "metrics.jsonl", "tensorboard", "checkpoints"),
-        *("evaluation", "results.jsonl", "checks.jsonl", "gallery.npz", "report.html"),
+        *("evaluation", "results.jsonl", "checks.jsonl", "masks.npz", "report.html"),
     }
     records = files.read_json_lines(finished / "results.jsonl")
     assert [(r["checkpoint"], r["attack"]) for r in records] == [

@@ -7,7 +7,7 @@ import optax
 from flax import linen as nn
 
 from cat_jax.data import Split
-from cat_jax.masks import mask_means
+from cat_jax.masks import mask_means, mask_views
 from cat_jax.state import TrainState, init_network
 
 
@@ -46,3 +46,22 @@ def test_means_are_over_the_pixels_of_all_images_and_see_the_attacks_delta():
     moved = 0.1 * (labels.reshape(-1, 1, 1, 1) * np.ones_like(images))
     np.testing.assert_allclose(means.digit, 0.2 + moved[ink].mean(), rtol=1e-5)
     np.testing.assert_allclose(means.background, 0.9 + moved[~ink].mean(), rtol=1e-5)
+
+
+def test_views_are_what_the_attack_and_the_mask_make_of_each_image():
+    images = np.zeros((3, 4, 4, 1), np.uint8)
+    images[1:] = 255
+    tx, x = optax.sgd(0.1), jnp.zeros((1, 4, 4, 1))
+    nets = Classifier(), Known()
+    states = [init_network(net, tx, jax.random.key(0), *[x] * n) for n, net in enumerate(nets, 1)]
+
+    def attack(apply, state, images, labels, keys):
+        return images + 0.01, state
+
+    split = Split(images, np.zeros(3, np.int32))
+    views = mask_views(*nets, attack, TrainState(jnp.int32(0), *states), split, seed=0)
+    assert {view.shape for view in views} == {(3, 4, 4, 1)}
+    mask = np.where(images >= 128, 0.3, 1.0)
+    np.testing.assert_allclose(views.mask, mask, rtol=1e-5)
+    np.testing.assert_allclose(views.adversarial, images / 255 + 0.01, rtol=1e-5)
+    np.testing.assert_allclose(views.calibrated, images / 255 + 0.01 * mask, rtol=1e-5)

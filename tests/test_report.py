@@ -8,6 +8,7 @@ import pytest
 
 from cat_jax import settings
 from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
+from cat_jax.report import __main__ as command
 from cat_jax.report import paper, tables
 
 
@@ -110,3 +111,52 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 def test_a_run_without_results_says_so(workdir):
     (workdir / "results.jsonl").unlink()
     assert "no results yet" in tables.runs_table([workdir])
+
+
+def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_path):
+    out = tmp_path / "out"
+    done = report("--table=mnist,claims,beta1", tmp_path, f"--out={out}")
+    assert done.returncode == 0, done.stderr
+    # A run with 5,000 images held out is not the one that the row asks for, and says so.
+    assert "| CAT_cw(0.4)   | ours, 5000 held out, 1000 test images |" in done.stdout
+    assert "| 95.0 (±1.5) !-" in done.stdout and "Runs done: 0 of 40" in done.stdout
+    names = {path.name for path in out.iterdir()}
+    kinds = {f"{name}.{kind}" for name in ("mnist", "claims") for kind in ("md", "tex", "csv")}
+    assert names == kinds | {f"beta1.{kind}" for kind in ("md", "tex", "csv", "png", "pdf")}
+
+
+def test_the_runs_of_a_table_are_listed_with_what_is_added():
+    more = "--config.data_dir=/my data"
+    done = report("--table=mnist", "--list-runs", "--seeds=3", "--scale=0.05", more)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 8, done.stderr
+    assert all(line.endswith("'--config.data_dir=/my data'") for line in lines)
+    assert all("scale_0.05_seed3 --config.seed=3" in line for line in lines)
+
+
+def test_status_is_printed_for_each_run_of_several_tables(capsys, monkeypatch, tmp_path):
+    words = ["--table=mnist,mnist,claims,losses", "--status", "--seeds=0", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["report", *words])
+    assert command.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["|", "table", "|", "trained", "|", "seed", "|", "status", "|"]
+    assert sum(line.startswith("| mnist ") for line in lines) == 8
+    assert all(line.endswith("| missing |") for line in lines[4:])
+
+
+@pytest.mark.parametrize(
+    "arguments, what",
+    [
+        (["--table=mnits"], "Table 'mnits' is unknown; available: mnist"),
+        (["--table=mnist", "--scale=5"], "--scale is 5; expected above 0 and up to 1"),
+        (["--table=mnist", "--seeds=a"], "--seeds is a; expected whole numbers"),
+        (["--table=mnist", "--config.seed=1"], "--config.seed=1 is not understood"),
+        (["--table=mnist", "--list-runs", "a", "b"], "Runs go to one folder, and 2 are named"),
+        ([], "nothing to print was named"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments, what, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["report", *arguments])
+    assert command.main() == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ") and errors.count("\n") == 1 and what in errors

@@ -1,26 +1,135 @@
-"""Prints the results of runs beside each other: `python -m cat_jax.report runs/a runs/b`."""
+"""Prints runs beside each other, or a table of the paper filled with them.
+
+    python -m cat_jax.report runs/a runs/b
+    python -m cat_jax.report --table=mnist [--out=FOLDER] [--seeds=0,1,2] [--scale=S] [runs]
+    python -m cat_jax.report --table=mnist --status
+    python -m cat_jax.report --table=mnist --list-runs [--todo] [--config.FIELD=VALUE ...]
+
+Runs are looked for below the folders named, by default runs. --list-runs prints the commands that
+the table needs, one a line; what follows as --config.FIELD goes to each. --scale=0.05 asks for a
+twentieth of the epochs and of the test images.
+"""
 
 import argparse
+import os
 import pathlib
 import sys
 
-from cat_jax.report import tables
+from cat_jax.report import claims, output, runs, sheet, tables
+from cat_jax.report.catalogue import TABLES
+from cat_jax.report.sheet import Asked
+
+NAMES = (*TABLES, "losses", "claims")
 
 
 def main() -> int:
-    """Reads the command line and prints; 2 if a folder is not that of a run."""
-    parser = argparse.ArgumentParser(prog="python -m cat_jax.report", description=__doc__)
-    parser.add_argument("workdirs", nargs="+", type=pathlib.Path, help="folders of runs")
-    workdirs = parser.parse_args().workdirs
+    """Reads the command line and prints; 2 for what the caller can mend."""
+    parser = _parser()
+    # Taken out first: argparse would read one with a space in its value as a folder.
+    more = [word for word in sys.argv[1:] if word.startswith("--config.")]
+    rest = [word for word in sys.argv[1:] if word not in more]
+    arguments, unknown = parser.parse_known_args(rest)
+    more += unknown
+    try:
+        if arguments.table:
+            _of_paper(arguments, more)
+        else:
+            _of_runs(arguments, more)
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m cat_jax.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("workdirs", nargs="*", type=pathlib.Path, help="runs; with --table, folders of runs")
+    add("--table", help=f"one of {', '.join(NAMES)}; or several, separated by commas; or all")
+    add(
+        "--runs",
+        default="runs",
+        help="folder of runs, where none is named otherwise; default: runs",
+    )
+    add("--out", type=pathlib.Path, help="also write NAME.md, .tex, .csv and, of a figure, .png")
+    add("--seeds", help="such as 0,1,2; default: those of each row, and all that are found")
+    add("--scale", default="1", help="share of the paper's epochs, above 0 and up to 1")
+    add("--list-runs", action="store_true", help="print the commands to run, and no table")
+    add("--todo", action="store_true", help="with --list-runs: only of runs that are not done")
+    add("--status", action="store_true", help="print how far each run is, and no table")
+    return parser
+
+
+def _of_runs(arguments: argparse.Namespace, more: list[str]) -> None:
+    workdirs = arguments.workdirs
+    if more or not workdirs:
+        got = f"{more[0]} is not understood" if more else "nothing to print was named"
+        raise ValueError(f"{got}; expected workdirs, or --table=NAME (see --help).")
     for workdir in workdirs:
         if not (workdir / "config.json").exists():
-            print(
-                f"error: {workdir} holds no config.json; expected the --workdir of a run.",
-                file=sys.stderr,
-            )
-            return 2
+            raise ValueError(f"{workdir} holds no config.json; expected the --workdir of a run.")
     print(tables.runs_table(workdirs))
-    return 0
+
+
+def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
+    names = NAMES if arguments.table == "all" else tuple(arguments.table.split(","))
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"Table {name!r} is unknown; available: {', '.join(NAMES)}, or all.")
+    for argument in more:
+        if not (arguments.list_runs and argument.startswith("--config.") and "=" in argument):
+            raise ValueError(
+                f"{argument} is not understood; expected --config.FIELD=VALUE, with --list-runs."
+            )
+    scale, seeds = read_scale(arguments.scale), read_seeds(arguments.seeds)
+    folders = [str(folder) for folder in arguments.workdirs] or [arguments.runs]
+    found = {run.workdir: run for folder in folders for run in runs.find(pathlib.Path(folder))}
+    asked = Asked(list(found.values()), ", ".join(folders), seeds, scale)
+    needed = {table.name: table for name in names for table in needs(name)}.values()
+    if arguments.list_runs and len(folders) > 1:
+        raise ValueError(f"Runs go to one folder, and {len(folders)} are named; name one.")
+    if arguments.list_runs:
+        print("\n".join(sheet.launched(needed, asked, more, arguments.todo)))
+    elif arguments.status:
+        print(output.text(sheet.status_grid(needed, asked)))
+    else:
+        for name in names:
+            output.show(name, asked, arguments.out)
+
+
+def needs(name: str) -> tuple[sheet.Table, ...]:
+    """The tables whose runs a name needs: itself, all that a claim reads, none for texts."""
+    if name == "claims":
+        return claims.USED
+    return (TABLES[name],) if name in TABLES else ()
+
+
+def read_scale(text: str) -> float:
+    """The number, in (0, 1]; ValueError if it is another."""
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = 0.0
+    if not 0 < scale <= 1:
+        raise ValueError(f"--scale is {text}; expected above 0 and up to 1, such as 0.05.")
+    return scale
+
+
+def read_seeds(text: str | None) -> tuple[int, ...] | None:
+    """The seeds in their order; ValueError unless they are whole numbers from 0."""
+    if text is None:
+        return None
+    seeds = text.split(",")
+    if not all(seed.isdigit() for seed in seeds):
+        raise ValueError(f"--seeds is {text}; expected whole numbers from 0, such as 0,1,2.")
+    return tuple(dict.fromkeys(map(int, seeds)))
 
 
 if __name__ == "__main__":

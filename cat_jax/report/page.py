@@ -124,7 +124,7 @@ def _radii(checks: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> st
 def _masks(workdir: pathlib.Path, metrics: Sequence[Mapping[str, Any]]) -> str:
     if metrics and all(line.get("mask", 1.0) == 1.0 for line in metrics):
         return "<p>This method has none.</p>"
-    views = plots.load_gallery(workdir / "gallery.npz")
+    views = plots.load_gallery(workdir / "masks.npz")
     caption = "Class that the classifier says above each view; wrong ones are coloured."
     pictures = [
         _picture(plots.mask_means(metrics), "Mean of M", "Over all pixels, while training."),

@@ -5,6 +5,7 @@ Each is None where the run has nothing to draw.
 
 import io
 import pathlib
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def gallery(views: Mapping[str, np.ndarray]) -> bytes:
     """One column for each image; natural, adversarial, mask and calibrated below each other.
 
     Args:
-      views: as `masks.Gallery` names them. Above a view is what the classifier says of it, in red
+      views: as `masks.MaskViews` names them. Above a view is what the classifier says of it, in red
         if that is wrong.
     """
     count = len(views["labels"])
@@ -87,11 +88,12 @@ def gallery(views: Mapping[str, np.ndarray]) -> bytes:
 
 
 def load_gallery(file: pathlib.Path) -> dict[str, np.ndarray] | None:
-    """What `gallery` draws, or None if the run has none."""
-    if not file.exists():
+    """What `gallery` draws, or None if the run has none that is whole."""
+    try:
+        with np.load(file) as kept:
+            return {name: kept[name] for name in (*ROWS, "labels", "predicted")}
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return None
-    with np.load(file) as kept:
-        return {name: kept[name] for name in kept}
 
 
 def _curve(metrics: Records, name: str) -> list[tuple[float, float]]:

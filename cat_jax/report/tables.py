@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cat_jax import files
+from cat_jax.report import render
 from cat_jax.report.paper import Published, published
 
 DASH = "-"
@@ -31,7 +32,7 @@ def runs_table(workdirs: Sequence[pathlib.Path]) -> str:
     attacks = dict.fromkeys(sorted(attacks, key=lambda attack: attack != "natural"))
     head = ["", *attacks]
     body = [[name, *(_cell(cells.get(attack)) for attack in attacks)] for name, cells in rows]
-    return "\n".join([_caption(workdirs), "", *_markdown([head, *body])])
+    return "\n".join([_caption(workdirs), "", *render.markdown_lines([head, *body])])
 
 
 def costs_table(workdir: pathlib.Path) -> str:
@@ -45,7 +46,7 @@ def costs_table(workdir: pathlib.Path) -> str:
         counts = [str(right), str(r["num_examples"]), str(r["num_attacked"])]
         cost = [f"{r['mean_queries']:.0f}", f"{r['seconds']:.1f}"]
         rows.append([f"{r['checkpoint']} {r['attack']}", *counts, *cost])
-    return "\n".join(_markdown([head, *rows]))
+    return "\n".join(render.markdown_lines([head, *rows]))
 
 
 def checks_list(workdir: pathlib.Path) -> str:
@@ -108,12 +109,3 @@ def _sizes(records: Sequence[Mapping[str, Any]]) -> str:
 def _config(workdir: pathlib.Path) -> dict[str, Any]:
     config: dict[str, Any] = json.loads((workdir / "config.json").read_text())
     return config
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
-        for row in rows
-    ]
-    return [lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]

@@ -1,0 +1,57 @@
+"""A table printed and, if asked for, written: Markdown, LaTeX, CSV, PNG and PDF."""
+
+import csv
+import io
+import pathlib
+
+from matplotlib.figure import Figure
+
+from cat_jax import files
+from cat_jax.report import claims, figures, pictures, render, sheet, texts
+from cat_jax.report.catalogue import TABLES
+from cat_jax.report.render import Grid
+from cat_jax.report.sheet import Asked
+
+text = render.markdown
+
+
+def show(name: str, asked: Asked, out: pathlib.Path | None) -> None:
+    """Prints a table; with `out` its files are written there."""
+    grid = build(name, asked)
+    print(text(grid) + "\n")
+    if out is None:
+        return
+    files.write_text(out / f"{name}.md", text(grid) + "\n")
+    files.write_text(out / f"{name}.tex", render.latex(grid))
+    files.write_text(out / f"{name}.csv", as_csv(name, grid, asked))
+    if (figure := draw(name, asked)) is not None:
+        for kind in ("png", "pdf"):
+            with files.replacing(out / f"{name}.{kind}") as temporary:
+                figure.savefig(temporary, format=kind, dpi=150)
+
+
+def build(name: str, asked: Asked) -> Grid:
+    """The table as text."""
+    if name == "claims":
+        return claims.grid(asked)
+    return texts.losses() if name == "losses" else sheet.grid(TABLES[name], asked)
+
+
+def as_csv(name: str, grid: Grid, asked: Asked) -> str:
+    """Numbers, one a line; of what is no table of numbers, its text."""
+    if name in TABLES:
+        return sheet.as_csv(TABLES[name], asked)
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([grid.head, *grid.body])
+    return stream.getvalue()
+
+
+def draw(name: str, asked: Asked) -> Figure | None:
+    """The table's figure, if the paper has one."""
+    if name == "adaptation":
+        return pictures.adaptation()
+    if name == "mask_visualisation":
+        return pictures.masks(TABLES[name], asked)
+    if name in TABLES and TABLES[name].panels:
+        return figures.draw(TABLES[name], asked)
+    return None

@@ -1,0 +1,88 @@
+"""launch/reproduce.sh: it runs what is not done, goes on after a failure, and prints the table."""
+
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+# In place of the environment's Python: the report is the real one, a run is only written down.
+STUB = """#!/usr/bin/env bash
+if [ "$2" = cat_jax.report ]; then exec {python} "$@"; fi
+printf '%q ' "$@" >> {log}; echo >> {log}
+case $* in *at_epsilon_0.4*) exit 2 ;; esac
+"""
+
+
+@pytest.fixture
+def reproduce(tmp_path):
+    """(run it with these arguments, the lines of what was trained)."""
+    launch, log, stub = tmp_path / "launch", tmp_path / "log", tmp_path / "stub"
+    shutil.copytree(ROOT / "launch", launch)
+    stub.write_text(STUB.format(python=sys.executable, log=log))
+    stub.chmod(0o755)
+    with open(launch / "_setup.sh", "a") as stream:
+        stream.write(f"\nset_up() {{ python={stub}; }}\n")
+
+    def run(*arguments, **more):
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "CAT_JAX_DATA": "my data"} | more
+        return subprocess.run(
+            ["bash", launch / "reproduce.sh", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+
+    return run, lambda: log.read_text().splitlines()
+
+
+def test_runs_follow_each_other_and_then_comes_the_table(reproduce, tmp_path):
+    run, trained = reproduce
+    done = run("mnist", "--scale=0.05", "--seeds=0", "--config.log_every=7", RUNS="my runs")
+    assert done.returncode == 0, done.stderr
+    assert len(trained()) == 8, "the second one fails, the others run"
+    words = shlex.split(trained()[0])
+    assert words[:3] == ["-m", "cat_jax.main", "--config=cat_jax:mnist:at"]
+    assert words[3].startswith(f"--workdir={tmp_path}/my runs/mnist_at_epsilon_0.3")
+    assert f"--config.data_dir={tmp_path}/my data" in words and "--config.log_every=7" in words
+    assert "--config.optimizer.drop_epochs=(1,)" in words
+    assert "1 runs failed" in done.stderr
+    assert "SCALED: 0.05" in done.stdout and "Runs done: 0 of 8" in done.stdout
+
+
+def test_for_slurm_and_for_a_tpu_commands_are_printed(reproduce):
+    run, _ = reproduce
+    done = run("mnist", "--slurm", "--seeds=0", SBATCH_OPTIONS="--time=24:00:00")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 8, done.stderr
+    words = shlex.split(lines[0])
+    assert words[:3] == ["sbatch", "--gpus=1", "--time=24:00:00"]
+    inner = shlex.split(words[-1].removeprefix("--wrap="))
+    assert inner[1:4] == ["-m", "cat_jax.main", "--config=cat_jax:mnist:at"]
+    assert inner[-1].endswith("/my data")
+    done = run("mnist", "--tpu", "--seeds=0", TPU="vm", ZONE="here")
+    words = shlex.split(done.stdout.splitlines()[0])
+    assert words[:6] == ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "vm"]
+    assert words[-1].startswith("--command=cd cat_jax && .venv/bin/python -m cat_jax.main")
+    assert "--workdir=runs/mnist_at" in words[-1] and "'--config.data_dir=my data'" in words[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments, what",
+    [
+        ([], "no table is named"),
+        (["mnist", "--scael=1"], "--scael=1 is not understood"),
+        (["mnits"], "Table 'mnits' is unknown"),
+        (["mnist", "--tpu"], "no TPU VM is named"),
+    ],
+)
+def test_what_is_wrong_is_said(reproduce, arguments, what):
+    done = reproduce[0](*arguments)
+    assert done.returncode != 0 and what in done.stderr
+    assert done.stderr.count("\n") == 1

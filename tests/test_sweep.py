@@ -1,0 +1,124 @@
+"""Sweeps: which runs they stand for, what is refused, and going on where one stopped."""
+
+import json
+import logging
+import pathlib
+
+import pytest
+import small_runs
+
+from cat_jax import files, main, settings, sweep
+from cat_jax.configs import digits, preact_cifar10
+from cat_jax.types import UsageError
+
+
+@pytest.fixture
+def config():
+    return preact_cifar10.get_config("cat_cw")
+
+
+def test_a_sweep_is_the_product_of_its_axes(config):
+    along = sweep.axes(["beta1=0.05,0.1", "attack.epsilon=8/255,10/255"], ["0", "2"], config)
+    assert along == [
+        ("method.beta1", (0.05, 0.1)),
+        ("attack.epsilon", ("8/255", "10/255")),
+        ("seed", (0, 2)),
+    ]
+    made = sweep.points(config, along)
+    assert len(made) == 8
+    assert [point.name for point in made[:3]] == [
+        "beta1_0.05_epsilon_8-255_seed_0",
+        "beta1_0.05_epsilon_8-255_seed_2",
+        "beta1_0.05_epsilon_10-255_seed_0",
+    ]
+    last = made[-1].config
+    assert (last.method.beta1, last.attack.epsilon, last.seed) == (0.1, "10/255", 2)
+    assert config.method.beta1 == 0.05 and config.seed == 0, "the config itself is as it was"
+
+
+def test_values_have_the_types_of_their_fields(config):
+    texts = ["weighted=True,false", "attack.clip=True,False", "num_epochs=1,2", "sees=sum,pair"]
+    along = sweep.axes(texts, [], config)
+    assert [axis.values for axis in along] == [
+        (True, False),
+        (True, False),
+        (1, 2),
+        ("sum", "pair"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "sweeps, seeds, what",
+    [
+        (["beta2=1,2"], [], "No field is called 'beta2'"),
+        (["epsilon=0.1,0.2"], [], "can be attack.epsilon or test.epsilon or validation.eps"),
+        (["beta1"], [], "expected FIELD=VALUE,VALUE"),
+        (["beta1=0.1,"], [], "expected FIELD=VALUE,VALUE"),
+        (["beta1=high"], [], "'high' for method.beta1; expected float"),
+        (["num_epochs=1.5"], [], "'1.5' for num_epochs; expected int"),
+        (["weighted=2"], [], "'2' for method.weighted; expected bool"),
+        (["optimizer.drop_epochs=1,2"], [], "expected tuple, which cannot be swept"),
+        (["beta1=0.1,0.10"], [], "has a value twice"),
+        (["beta1=0.1", "method.beta1=0.3"], [], "method.beta1 is swept twice"),
+        (["seed=0,1"], ["2"], "seed is swept twice"),
+        ([], ["a"], "'a' for seed; expected int"),
+        (["attack.epsilon=8"], [], "write 8/255"),
+        (["conventions=mine"], [], "available: paper, released"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(config, sweeps, seeds, what):
+    with pytest.raises(UsageError) as error:
+        sweep.points(config, sweep.axes(sweeps, seeds, config))
+    assert what in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_run_that_fails_does_not_keep_the_others_and_a_signal_does(config, tmp_path, caplog):
+    made = sweep.points(config, sweep.axes([], ["0", "1", "2"], config))
+    ran = []
+
+    def run(config, folder):
+        ran.append(config.seed)
+        if config.seed == 1:
+            raise UsageError("Training stopped: the loss is nan.")
+        return True
+
+    with caplog.at_level(logging.ERROR), pytest.raises(UsageError, match=r"1 of 3.*seed_1.*nan"):
+        sweep.run_all(made, tmp_path, run, done=lambda *_: False)
+    assert ran == [0, 1, 2]
+    ended = sweep.run_all(made, tmp_path, lambda c, _: c.seed != 1, done=lambda *_: False)
+    assert ended == [tmp_path / "seed_0"], "stopped at seed 1: seed 2 has not begun"
+    ended = sweep.run_all(made[:1], tmp_path, run, done=lambda *_: True)
+    assert ended == [tmp_path / "seed_0"] and ran == [0, 1, 2], "what is done is not run again"
+
+
+def test_done_is_of_this_config_at_its_last_step_under_every_attack(tmp_path):
+    config = small_runs.config()
+    kept = settings.as_dict(settings.resolve(config))
+    assert not sweep.is_done(config, tmp_path, 12, {"natural"})
+    files.write_text(tmp_path / "config.json", json.dumps(kept))
+    assert not sweep.is_done(config, tmp_path, 12, {"natural"})
+    lines = [{"checkpoint": "last", "step": 12, "attack": "natural"}]
+    files.write_json_lines(tmp_path / "results.jsonl", lines)
+    assert sweep.is_done(config, tmp_path, 12, {"natural"})
+    assert not sweep.is_done(config, tmp_path, 12, {"natural", "pgd20"})
+    assert not sweep.is_done(config, tmp_path, 14, {"natural"})
+    config.method.beta1 = 0.7
+    assert not sweep.is_done(config, tmp_path, 12, {"natural"})
+
+
+def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsys, monkeypatch):
+    config = digits.get_config("standard")  # The quickest to compile.
+    overrides = dict(num_steps=1, evaluation="natural", num_validation=0)
+    config.update_from_flattened_dict(small_runs.OVERRIDES | overrides)
+    workdir = pathlib.Path(tmp_path / "sweep")
+    arguments = (config, workdir, "train", ["beta1=0.05,0.1"], [])
+    main.run_sweep(*arguments)
+    names = {path.name for path in workdir.iterdir()}
+    assert names == {"beta1_0.05", "beta1_0.1"}
+    printed = capsys.readouterr().out
+    assert "beta1_0.05, last" in printed.rpartition("beta1_0.05:")[2]
+    monkeypatch.setattr(main, "run", lambda *_: pytest.fail("what is done is not run again"))
+    main.run_sweep(*arguments)
+    assert "beta1_0.1, last" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="A sweep needs a config"):
+        main.run_sweep(None, *arguments[1:])

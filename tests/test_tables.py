@@ -1,0 +1,381 @@
+"""Every table of the paper as data: its runs resolve and parse, and made-up results are printed."""
+
+import csv
+import importlib
+import io
+import itertools
+import json
+import math
+import shlex
+import sys
+
+import jax
+import numpy as np
+import pytest
+from absl import flags
+from test_build import SPECS
+
+from cat_jax import build, data, main, settings
+from cat_jax.report import catalogue, cells, commands, output, render, runs, sheet, texts
+from cat_jax.report.__main__ import NAMES, needs
+from cat_jax.report.catalogue import TABLES
+from cat_jax.report.measured import Number
+from cat_jax.report.sheet import Asked
+
+ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
+NOTHING = Asked([])
+COLUMNS = {"natural": 0.99, "pgd20_unclipped": 0.971, "pgd100_unclipped": 0.962, "pgd20": 0.5}
+
+
+def resolved(row, scale=1.0):
+    """The row's config as the command line would have it, as `runs.flat` leaves config.json."""
+    config = importlib.import_module(f"cat_jax.configs.{row.config}").get_config(row.variant)
+    config.update_from_flattened_dict(commands.overrides(row, scale))
+    return settings.resolve(config)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_what_a_row_says_of_its_run_is_what_the_config_says(table):
+    for row in table.rows:
+        config = runs.flat(settings.as_dict(resolved(row)))
+        expected = row.expected()
+        assert {name: config[name] for name in expected} == expected, row.label
+        assert row.total_steps(config) == steps(row), row.label
+
+
+def steps(row):
+    config = resolved(row)
+    num_train = SPECS[row.config].num_train - config.num_validation
+    return data.Clock(num_train, config.batch_size).steps_until(config.num_epochs)
+
+
+KINDS = {(row.config, row.variant): row for _, row in ROWS}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=":".join)
+def test_every_row_builds(kind):
+    """Weights, seeds and radii change no shape: one row of each config and variant."""
+    made = build.experiment(resolved(KINDS[kind]), SPECS[kind[0]], jax.local_devices()[:1])
+    state = jax.eval_shape(made.init)
+    assert state.step.shape == ()
+
+
+def test_published_numbers_are_all_printed_and_no_row_is_doubled():
+    for table in TABLES.values():
+        labels = [row.label for row in table.rows]
+        assert len(set(labels)) == len(labels)
+        names = {(row.table or table.name, row.published or row.label) for row in table.rows}
+        known = {k[3] for k in cells.paper.numbers() if k[0] == table.name}
+        assert known <= {name for place, name in names if place == table.name}, table.name
+    white = TABLES["cifar10_preact_resnet18"]
+    printed = cells.published(white.rows[4], white)
+    assert printed["natural"] == (84.1, 0.3) and printed["average"].mean == pytest.approx(60.98)
+
+
+def parsed(argv, monkeypatch):
+    """The config that main's parser makes of a command line."""
+    defined = flags.FLAGS
+    for name in [name for name in defined if name.startswith("config.")]:
+        delattr(defined, name)
+    defined.unparse_flags()
+    monkeypatch.setattr(sys, "argv", main.find_config(argv))  # Where overrides are looked for.
+    assert len(main.parse(argv)) == 1
+    return main.CONFIG.value
+
+
+@pytest.fixture
+def flags_as_before():
+    yield
+    for name in [name for name in flags.FLAGS if name.startswith("config.")]:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+
+
+# ml_collections loads config files in a way that Python 3.12 deprecates.
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+def test_every_command_is_understood(monkeypatch, flags_as_before):
+    """Of all tables, whole and scaled, each with the config and the seed of its row."""
+    for scale in (1.0, 0.05, 0.001):
+        asked = Asked([], "run s", None, scale)
+        lines = sheet.launched(TABLES.values(), asked, ["--config.log_every=7"], False)
+        assert len(lines) == len(set(lines)) > 100
+        workdirs = [shlex.split(line)[4] for line in lines]
+        assert len(set(workdirs)) == len(lines), "each has a folder of its own"
+        for line in lines:
+            assert line.startswith("python -m cat_jax.main --config=cat_jax:")
+            argv = shlex.split(line)[2:]
+            config = settings.resolve(parsed(argv, monkeypatch))
+            assert config.log_every == 7 and f"--config.seed={config.seed}" in argv
+            assert argv[2].startswith("--workdir=run s/")
+            assert ("scale_" in argv[2]) == (scale != 1)
+            assert list(config.optimizer.drop_epochs) == sorted(set(config.optimizer.drop_epochs))
+
+
+def test_a_scaled_command_shortens_epochs_drops_and_the_test():
+    row = TABLES["cifar10_preact_resnet18"].rows[3]
+    config = resolved(row, 0.1)
+    assert (row.variant, config.num_epochs) == ("fat", 8)
+    assert config.optimizer.drop_epochs == (7, 8) == config.mask_optimizer.drop_epochs
+    assert config.attack.tau_epochs == (3, 5, 7) and config.test.num_examples == 1000
+    assert commands.overrides(row) == row.overrides == {}
+
+
+def make(folder, row, seed=0, scale=1.0, accuracies=COLUMNS, steps=None, **overrides):
+    """A run of a row, in a folder whose name says nothing."""
+    config = resolved(row, scale)
+    config.seed = seed
+    config.update_from_flattened_dict(overrides)
+    config = settings.as_dict(config)
+    workdir = folder / f"run{len(list(folder.iterdir())) if folder.exists() else 0}"
+    workdir.mkdir(parents=True)
+    (workdir / "config.json").write_text(json.dumps(config))
+    total = row.total_steps(runs.flat(config)) if steps is None else steps
+    metrics = [{"step": total, "classifier_loss": 0.1}]
+    (workdir / "metrics.jsonl").write_text(lines_of(metrics))
+    size = config["test"]["num_examples"] or 10_000
+    results = [
+        {"checkpoint": checkpoint, "step": total, "attack": attack, "accuracy": accuracy}
+        | {"num_examples": size, "interval": [accuracy - 0.004, accuracy + 0.004]}
+        for checkpoint, taken in (("last", 0.3), ("best", 0.0))
+        for attack, accuracy in ((name, share - taken) for name, share in accuracies.items())
+    ]
+    if accuracies:
+        (workdir / "results.jsonl").write_text(lines_of(results))
+    return workdir
+
+
+def lines_of(records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def printed(name, folder, seeds=None, scale=1.0):
+    """The body of a table, as {(trained, whose): cells}, and the whole text."""
+    asked = Asked(runs.find(folder), "runs", seeds, scale)
+    grid = output.build(name, asked)
+    assert set(map(len, grid.body)) == {len(grid.head)}
+    return {(row[0], row[1]): list(row[2:]) for row in grid.body}, output.text(grid)
+
+
+CAT_CW = TABLES["mnist"].rows[-1]
+CAT_CENT = TABLES["mnist"].rows[-3]
+
+
+def test_three_seeds_are_a_mean_with_its_spread(tmp_path):
+    for seed, shift in enumerate((0.0, 0.01, 0.02)):
+        shifted = {name: share - shift for name, share in COLUMNS.items()}
+        make(tmp_path, CAT_CW, seed, accuracies=shifted)
+    make(tmp_path, CAT_CENT, 0, accuracies=COLUMNS | {"natural": 0.9})
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"] == [
+        *("98.0 ± 1.0 !-", "96.1 ± 1.0", "95.2 ± 1.0", "10000", "3"),
+    ]
+    assert body["CAT_cw(0.4)", "published"] == ["99.1", "97.1", "96.2", "-", "-"]
+    assert body["CAT_cent(0.4)", "ours"][0] == "90.0 (±0.4) !-", "one seed, far below 99.2"
+    assert body["CAT_cent(0.4)", "ours"][1] == "97.1 (±0.4)", "96.8 is within the interval"
+    assert body["AT(0.3)", "ours"] == ["no run"] * 3 + ["-", "-"]
+    assert "50.0" not in text, "clipped PGD is never beside the unclipped one"
+    assert "seeds 0, 1, 2" in text and "Conventions released" in text
+    assert "Runs done: 4 of 40 in runs." in text
+    body, text = printed("mnist", tmp_path, seeds=(1,))
+    assert body["CAT_cw(0.4)", "ours"][-2:] == ["10000", "1"] and "Runs done: 1 of 8" in text
+
+
+def test_better_and_worse_need_more_than_chance():
+    cell = cells.over_seeds([Number(0.90, 0.005, 1000), Number(0.92, 0.005, 1000)])
+    assert (cell.mean, cell.half) == (pytest.approx(91.0), pytest.approx(0.5))
+    assert cell.tolerance() == pytest.approx(math.hypot(math.sqrt(2), 0.5))
+    known = cells.Published
+    assert cells.mark(cell, None) == cells.mark(cell, known(92.4, None)) == ""
+    assert cells.mark(cell, known(92.6, None)) == cells.WORSE
+    assert cells.mark(cell, known(92.6, 1.0)) == "", "their spread counts too"
+    assert cells.mark(cell, known(89.0, 0.1)) == cells.BETTER
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_folder_prints_what_was_published_and_what_is_missing(tmp_path, name):
+    _, text = printed(name, tmp_path / "none")
+    if name in TABLES:
+        total = sum(len(row.seeds) for row in TABLES[name].rows)
+        assert "no run" in text and f"Runs done: 0 of {total}" in text
+    status = sheet.status_grid(needs(name), NOTHING)
+    assert {row[-1] for row in status.body} <= {"missing"}
+
+
+def test_half_finished_runs_say_how_far_they_are(tmp_path):
+    make(tmp_path, CAT_CW, 0, accuracies={}, steps=700)
+    make(tmp_path, CAT_CW, 1, accuracies={})
+    make(tmp_path, CAT_CW, 2, accuracies={"natural": 0.99})
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"] == ["99.0 (±0.4)", "-", "-", "10000", "1 of 3"]
+    assert "CAT_cw(0.4) seed 0: in progress, step 700 of 24000." in text
+    assert "seed 1: trained, not evaluated: natural, pgd20_unclipped, pgd100_unclipped." in text
+    assert "seed 2: trained, not evaluated: pgd20_unclipped, pgd100_unclipped." in text
+    asked = Asked(runs.find(tmp_path), "runs", (2, 3))
+    left = sheet.launched([TABLES["mnist"]], asked, [], True)
+    assert len(left) == 16
+    make(tmp_path, CAT_CW, 3)
+    asked = Asked(runs.find(tmp_path), "runs", (2, 3))
+    assert len(sheet.launched([TABLES["mnist"]], asked, [], True)) == 15
+
+
+def test_a_diverged_seed_is_named_and_not_averaged(tmp_path):
+    for seed in (0, 1):
+        make(tmp_path, CAT_CW, seed)
+    workdir = make(tmp_path, CAT_CW, 2, accuracies=COLUMNS | {"natural": 0.1}, steps=300)
+    (workdir / "metrics.jsonl").write_text('{"step": 300, "classifier_loss": NaN}\n')
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"][0] == "99.0 ± 0.0"
+    assert body["CAT_cw(0.4)", "ours"][-1] == "2 of 3"
+    assert "seed 2: diverged: a number is not finite, step 300 of 24000." in text
+
+
+def test_runs_of_other_conventions_lengths_and_choices_stand_apart(tmp_path):
+    make(tmp_path, CAT_CW, 0)
+    make(tmp_path, CAT_CW, 0, conventions="paper")
+    make(tmp_path, CAT_CW, 0, num_validation=5000, selection="test")
+    make(tmp_path, CAT_CW, 0, num_steps=500)
+    make(tmp_path, CAT_CW, 0, scale=0.05)
+    make(tmp_path, CAT_CW, 0, **{"test.num_examples": 500})
+    make(tmp_path, CAT_CW, 0, **{"method.beta1": 0.1})  # Of no row.
+    make(tmp_path, CAT_CW, 4, conventions="paper", accuracies={})
+    body, text = printed("mnist", tmp_path)
+    ours = [whose for label, whose in body if label == "CAT_cw(0.4)"]
+    assert ours == [
+        "ours",
+        "ours, 500 steps",
+        "ours, 500 test images",
+        "ours, conventions paper",
+        "ours, 2 of 40 epochs, 500 test images",
+        "ours, selection test, 5000 held out",
+        "published",
+    ]
+    assert "Runs done: 1 of 40" in text
+    assert "Without numbers here: 1 with conventions paper." in text
+    scaled, text = printed("mnist", tmp_path, scale=0.05)
+    ours = [whose for label, whose in scaled if label == "CAT_cw(0.4)"]
+    assert ours == ["ours, 2 of 40 epochs, 500 test images", "published"]
+    assert "SCALED: 0.05" in text and "Runs done: 1 of 40" in text
+    assert scaled["AT(0.3)", "ours"][0] == "no run"
+
+
+def test_damage_is_told_and_radii_may_be_written_otherwise(tmp_path, caplog):
+    workdir = make(tmp_path, CAT_CW, 0)
+    config = json.loads((workdir / "config.json").read_text())
+    config["attack"]["epsilon"] = "8/20"
+    (workdir / "config.json").write_text(json.dumps(config))
+    (make(tmp_path, CAT_CW, 1) / "results.jsonl").write_text("{damaged}\n{}\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"seed": 0}')
+    body, _ = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"][-1] == "1"
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        f"{tmp_path / 'run1'} is left out"
+    ]
+
+
+def test_a_part_of_the_test_images_is_not_the_end(tmp_path):
+    make(tmp_path, CAT_CW, 0, **{"test.num_examples": 500})
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours, 500 test images"][-2:] == ["500", "1"]
+    assert "Runs done: 0 of 40" in text and "evaluated in part: 500 test images." in text
+
+
+def test_a_table_of_curves_reads_the_validations(tmp_path):
+    table = TABLES["ablation_components"]
+    workdir = make(tmp_path, table.rows[2], accuracies={})
+    points = [(1.0, 0.7, 0.4), (2.0, 0.8, 0.5), (140.0, 0.85, 0.3)]
+    lines = [
+        {"step": 391 * int(epoch), "epoch": epoch, "validation_natural": natural}
+        | {"validation_robust": robust}
+        for epoch, natural, robust in points
+    ]
+    total = 50 * 1000 * 140 // 128
+    (workdir / "metrics.jsonl").write_text(lines_of([*lines, {"step": total}]))
+    body, _ = printed("ablation_components", tmp_path)
+    ours = body["CAT(beta1=0.05)", "ours"]
+    assert [cell.split()[0] for cell in ours] == ["80.0", "50.0", "130.0", "10000", "1"]
+    assert "CE(beta1=0.05)" in {label for label, _ in printed("ablation_losses", tmp_path)[0]}
+    assert printed("ablation_losses", tmp_path)[0]["CE(beta1=0.05)", "ours"] == ours
+
+
+def test_one_run_serves_every_table_that_it_is_in(tmp_path):
+    row = TABLES["beta"].rows[0]
+    accuracies = {"natural": 0.84, "fgsm": 0.6, "pgd20": 0.55, "pgd100": 0.54, "cw_inf": 0.5}
+    make(tmp_path, row, accuracies=accuracies | {"square": 0.56})
+    found = runs.find(tmp_path)
+    tables = {t.name for t, row in ROWS if runs.chosen(found, row)}
+    assert tables >= {"beta", "beta1", "cifar10_preact_resnet18", "black_box", "adaptation"}
+    body, _ = printed("cifar10_preact_resnet18", tmp_path)
+    assert body["CAT_cent(beta1=0.05)", "ours"][5].startswith("60.6")
+
+
+def braces(tex):
+    bare = tex.replace("\\\\", "").replace(r"\{", "").replace(r"\}", "")
+    depth = list(itertools.accumulate({"{": 1, "}": -1}.get(sign, 0) for sign in bare))
+    return min(depth) >= 0 and depth[-1] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_latex_is_balanced_and_escaped(name):
+    tex = render.latex(output.build(name, NOTHING))
+    assert braces(tex)
+    rows = [line for line in tex.splitlines() if line.endswith(r"\\")]
+    head = output.build(name, NOTHING).head
+    assert len(rows) == 1 + len(output.build(name, NOTHING).body)
+    for row in rows:
+        assert row.replace(r"\&", "").count("&") == len(head) - 1, row
+    for line in tex.splitlines():
+        outside = "".join(line.split("$")[::2])  # What is mathematics may have its underscores.
+        for sign in "%_#":
+            assert sign not in outside.replace(f"\\{sign}", ""), line
+
+
+def test_signs_of_latex_are_escaped():
+    assert render.escape("5% of a_b & c ± 1") == r"5\% of a\_b \& c $\pm$ 1"
+    assert render.escape(r"\x{}") == r"\textbackslash{}x\{\}"
+    assert render.escape("$a_1$") == "$a_1$"
+
+
+def test_the_csv_has_a_line_for_each_number(tmp_path):
+    make(tmp_path, CAT_CW, 0)
+    text = sheet.as_csv(TABLES["mnist"], Asked(runs.find(tmp_path)))
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert len(lines) == 3 * len(TABLES["mnist"].rows)
+    ours = {line["metric"]: line for line in lines if line["row"] == "CAT_cw(0.4)"}
+    assert (
+        ours["natural"] | {"mean": "99", "published": "99.1", "images": "10000"}
+        == (ours["natural"])
+    )
+    assert ours["natural"]["whose"] == "ours" and ours["natural"]["std"] == ""
+
+
+def test_figures_are_written_and_labelled(tmp_path):
+    row = TABLES["beta1"].rows[3]
+    make(tmp_path / "runs", row, accuracies={"natural": 0.86, "pgd20": 0.54})
+    images = {view: np.full((10, 28, 28, 1), 0.5) for view in ("natural", "adversarial")}
+    images |= {view: np.full((10, 28, 28, 1), 0.2) for view in ("mask", "calibrated")}
+    workdir = make(tmp_path / "runs", CAT_CENT)
+    np.savez(workdir / "masks.npz", digit=0.2, background=0.8, num_examples=1000, **images)
+    asked = Asked(runs.find(tmp_path / "runs"))
+    for name in ("beta1", "mask_visualisation", "curves", "adaptation"):
+        figure = output.draw(name, asked)
+        for axes in figure.axes if name != "mask_visualisation" else ():
+            assert axes.get_xlabel() and axes.get_ylabel()
+    output.show("mask_visualisation", asked, tmp_path / "out")
+    kinds = {path.suffix for path in (tmp_path / "out").iterdir()}
+    assert kinds == {".md", ".tex", ".csv", ".png", ".pdf"}
+    body, _ = printed("mask_visualisation", tmp_path / "runs")
+    assert body["CAT_cent(0.4)", "ours"] == ["20.0", "80.0", "1000", "1"]
+    labels = output.draw("beta1", asked).axes[0].get_legend_handles_labels()[1]
+    assert "natural - 80, ours" in labels and "PGD-20 - 50, published" in labels
+    scaled = Asked([], scale=0.1)
+    assert "SCALED" in output.draw("larger_epsilon", scaled).get_suptitle()
+
+
+def test_the_table_of_losses_names_methods_that_there_are():
+    lines = render.markdown(texts.losses()).splitlines()
+    assert {line.count("|") for line in lines if line.startswith("|")} == {4}
+    methods = importlib.import_module("cat_jax.methods")
+    for _, _, name in texts.LOSSES:
+        assert hasattr(methods, name)
+    assert catalogue.TABLES.keys() | {"losses", "claims"} == set(NAMES)
