@@ -60,7 +60,8 @@ def test_views_are_what_the_attack_and_the_mask_make_of_each_image():
 
     split = Split(images, np.zeros(3, np.int32))
     views = mask_views(*nets, attack, TrainState(jnp.int32(0), *states), split, seed=0)
-    assert {view.shape for view in views} == {(3, 4, 4, 1)}
+    assert {view.shape for view in views[:4]} == {(3, 4, 4, 1)}
+    assert views.labels.shape == (3,) and views.predicted.shape == (3, 3)
     mask = np.where(images >= 128, 0.3, 1.0)
     np.testing.assert_allclose(views.mask, mask, rtol=1e-5)
     np.testing.assert_allclose(views.adversarial, images / 255 + 0.01, rtol=1e-5)
