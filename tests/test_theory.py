@@ -1,0 +1,229 @@
+"""The theorems of the paper, in the plane."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from cat_jax.theory import bounds, boxes, counterexamples, errors, problems, trials
+from cat_jax.theory.piecewise import Part, PiecewiseLinear, affine, region, shares_line, sign
+from cat_jax.types import UsageError
+
+NUM_POINTS = 60
+CENTRE = np.array([[0.3, 0.6]])
+coefficient = st.floats(-3, 3, width=32)
+row = st.tuples(coefficient, coefficient, coefficient).filter(
+    lambda r: max(abs(r[0]), abs(r[1])) > 0.1
+)
+groups = st.lists(st.lists(row, min_size=1, max_size=2), min_size=1, max_size=2)
+
+
+@pytest.fixture(scope="module")
+def classifiers():
+    return trials.draw(0, 1000, problems.oracle())
+
+
+@pytest.fixture(scope="module")
+def two_sided():
+    return problems.make("two_sided", 0, NUM_POINTS)
+
+
+def piecewise(of_groups):
+    return PiecewiseLinear(tuple(np.array(rows) for rows in of_groups))
+
+
+def everywhere():
+    return Part(np.array([[0.0, 0.0, 1.0]]), False)
+
+
+# Exact answers.
+
+
+@given(row, st.sampled_from([-1, 1]))
+def test_a_line_in_a_ball_has_a_closed_form(line, side):
+    line = np.array(line)
+    by_hand = side * (CENTRE[0] @ line[:2] + line[2]) - 0.1 * (abs(line[0]) + abs(line[1]))
+    closed = boxes.linear_least(line, CENTRE, 0.1, side)
+    np.testing.assert_allclose(closed, by_hand, atol=1e-12)
+    f = PiecewiseLinear((line[None],))
+    np.testing.assert_allclose(boxes.least(f, CENTRE, 0.1, side, everywhere()), closed, atol=1e-9)
+    if abs(closed[0]) > 1e-6:
+        wrong = Part(-side * line[None], False)
+        assert boxes.reaches(CENTRE, 0.1, wrong) == (closed < 0)
+
+
+@given(st.lists(row, min_size=1, max_size=4))
+def test_reaching_a_polygon_is_a_linear_program(rows):
+    rows = np.array(rows)
+    # The largest t with every row >= t: is it positive?
+    program = linprog(
+        [0, 0, -1],
+        np.column_stack([-rows[:, :2], np.ones(len(rows))]),
+        rows[:, 2],
+        bounds=[(0.2, 0.4), (0.5, 0.7), (None, 10)],
+    )
+    largest = -program.fun
+    if abs(largest) > 1e-6:
+        for is_open in (False, True):
+            assert boxes.reaches(CENTRE, 0.1, Part(rows, is_open)) == (largest > 0)
+
+
+def test_ties_reach_closed_parts_and_not_open_ones():
+    touching = np.array([[1.0, 0.0, -0.4]])  # x1 >= 0.4, the ball's right edge.
+    assert boxes.reaches(CENTRE, 0.1, Part(touching, False))
+    assert not boxes.reaches(CENTRE, 0.1, Part(touching, True))
+    line = Part(np.array([[1.0, 0.0, -0.3]]), False), Part(np.array([[-1.0, 0.0, 0.3]]), True)
+    assert not boxes.reaches(CENTRE, 0.1, *line)
+
+
+@given(groups)
+def test_regions_are_where_the_sign_is(of_groups):
+    f = piecewise(of_groups)
+    points = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    for side, is_open in itertools.product((-1, 1), (False, True)):
+        parts = region(f, side, is_open=is_open)
+        held = [np.all(affine(part.rows, points) >= 0, axis=-1) for part in parts]
+        np.testing.assert_array_equal(np.any(held, axis=0), side * f(points) >= 0)
+
+
+def test_dense_search_finds_what_is_there_and_nothing_else(classifiers, two_sided):
+    missed = 0
+    for outputs, f in itertools.product(errors.OUTPUTS, classifiers[:30]):
+        exact = errors.exact(f, two_sided, outputs=outputs)
+        g = f if outputs == "real" else (lambda points, f=f: sign(f(points)))
+        for there, found in zip(exact, errors.dense(g, two_sided, resolution=31), strict=True):
+            assert not np.any(found & ~there)
+            missed += np.sum(there & ~found)
+    assert missed <= 0.01 * 30 * 2 * 4 * NUM_POINTS
+
+
+def test_a_finer_grid_nears_the_least_value(classifiers, two_sided):
+    parts = region(two_sided.oracle, -1, is_open=False)
+    for f in classifiers[:8]:
+        exact = np.min([boxes.least(f, two_sided.points, 0.1, 1, part) for part in parts], axis=0)
+        inside = errors.in_ball(two_sided, 51)
+        values = np.where(two_sided.oracle(inside) <= 0, f(inside), np.inf).min(axis=1)
+        steepness = np.abs(f.rows[:, :2]).sum(axis=1).max()
+        seen = np.isfinite(values)
+        assert np.all(values[seen] >= exact[seen] - 1e-9)
+        assert np.all(values[seen] <= exact[seen] + 4 * 0.004 * steepness)
+
+
+# The problems.
+
+
+@pytest.mark.parametrize("name", problems.PROBLEMS)
+def test_the_oracle_crosses_some_balls_or_none(name):
+    problem = problems.make(name, 3, 200)
+    crossed = problems.crossed(problem)
+    inside = sign(problem.oracle(errors.in_ball(problem, 41)))
+    np.testing.assert_array_equal(crossed, np.ptp(inside, axis=1) > 0)
+    left = problem.points[:, 0] < 0.5
+    assert set(problem.labels) == {-1, 1}
+    if name == "apart":
+        assert not crossed.any()
+    else:
+        assert 0.2 < crossed.mean() < 0.6
+    if name == "one_sided":
+        assert set(problem.labels[crossed & left]) == {1}
+        assert set(problem.labels[crossed & ~left]) == {-1}
+
+
+def test_names_that_there_are_not():
+    with pytest.raises(UsageError, match="two_sided"):
+        problems.make("sideways", 0, 10)
+    with pytest.raises(UsageError, match="sign"):
+        errors.exact(problems.oracle(), problems.make("apart", 0, 10), outputs="logits")
+
+
+# Theorem 1.
+
+
+@pytest.mark.parametrize("outputs", errors.OUTPUTS)
+def test_theorem_1_on_a_thousand_classifiers(classifiers, two_sided, outputs):
+    found = trials.inclusion(classifiers, two_sided, outputs=outputs)
+    assert found.outside == 0
+    assert np.all(found.robust <= found.calibrated)
+    assert found.unequal == 0  # More than the theorem: the rest are the crossed balls.
+    assert np.all(found.calibrated >= found.crossed)
+    assert np.ptp(found.robust) > 0.5 and np.mean(found.robust < found.calibrated) > 0.5
+
+
+@given(groups, st.sampled_from(errors.OUTPUTS), st.sampled_from(problems.PROBLEMS))
+@settings(max_examples=60, deadline=None)
+def test_theorem_1_on_any_classifier_that_shares_no_line(of_groups, outputs, name):
+    f, problem = piecewise(of_groups), problems.make(name, 1, 30)
+    if not shares_line(f, problem.oracle):
+        found = errors.exact(f, problem, outputs=outputs)
+        assert not np.any(found.robust & ~found.calibrated)
+        np.testing.assert_array_equal(found.calibrated, found.robust | problems.crossed(problem))
+
+
+def test_theorem_1_is_false_of_the_oracle_nearby(two_sided):
+    problem = counterexamples.crossed_only(two_sided)
+    f = counterexamples.oracle_nearby(problem.oracle)
+    assert np.any(sign(f(np.array([[0.5, 4.0]]))) != sign(problem.oracle(np.array([[0.5, 4.0]]))))
+    found = errors.exact(f, problem, outputs="sign")
+    assert np.mean(found.robust) == 1 and np.mean(found.calibrated) == 0
+
+
+@pytest.mark.parametrize("outputs, shift", [("real", 0.0), ("sign", 1e-3), ("sign", -1e-3)])
+def test_what_closes_the_gap_in_theorem_1(two_sided, outputs, shift):
+    f = counterexamples.oracle_nearby(two_sided.oracle, shift=shift)
+    found = errors.exact(f, two_sided, outputs=outputs)
+    assert not np.any(found.robust & ~found.calibrated)
+    np.testing.assert_array_equal(found.calibrated, problems.crossed(two_sided))
+
+
+# Theorem 2.
+
+
+def test_the_transforms_of_hinge_and_logistic_loss():
+    grid = np.linspace(-3, 3, 601)
+    for surrogate in bounds.SURROGATES.values():
+        assert surrogate.phi(np.zeros(1))[0] == pytest.approx(1)
+        assert np.all(surrogate.phi(grid) >= (grid <= 0))
+        for t in (0.0, 0.2, 0.7, 1.0):
+            assert surrogate.psi_inverse(surrogate.psi(t)) == pytest.approx(t, abs=1e-6)
+        # psi(theta) is what the wrong sign costs, in phi, where labels are flipped by (1-theta)/2.
+        for noise in (0.1, 0.25, 0.4):
+            risks = (1 - noise) * surrogate.phi(grid) + noise * surrogate.phi(-grid)
+            assert risks.min() == pytest.approx(surrogate.least_risk(noise), abs=1e-4)
+            cost = risks[grid <= 0].min() - risks.min()
+            assert cost == pytest.approx(surrogate.psi(1 - 2 * noise), abs=1e-4)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_theorem_2_holds_over_the_whole_ball_or_repaired(classifiers, noise):
+    problem = problems.make("one_sided", 0, NUM_POINTS)
+    for found in trials.upper_bounds(classifiers[:100], problem, noise=noise).values():
+        for terms in found:
+            assert terms.risk - terms.least_risk <= terms.transferred + 1e-9
+            assert terms.left <= terms.proved + 1e-9
+            assert terms.left <= terms.repaired + 1e-9
+
+
+def test_theorem_2_as_stated_holds_where_no_ball_is_crossed(classifiers):
+    problem = problems.make("apart", 0, NUM_POINTS)
+    for found in trials.upper_bounds(classifiers[:60], problem).values():
+        for terms in found:
+            assert terms.left <= terms.stated + 1e-9
+            assert terms.constrained == pytest.approx(terms.whole)
+
+
+def test_theorem_2_as_stated_is_false_where_balls_are_crossed(classifiers):
+    problem = problems.make("one_sided", 0, NUM_POINTS)
+    found = trials.upper_bounds(classifiers[:200], problem)["hinge"]
+    assert any(terms.left > terms.stated + 0.05 for terms in found)
+
+
+@pytest.mark.parametrize("f, robust", [("across", 0.0), ("tilted", 1.0)])
+def test_theorem_2_promises_nothing_for_two_points(f, robust):
+    f, problem = getattr(counterexamples, f)(), counterexamples.two_points()
+    for terms in bounds.terms(f, problem).values():
+        assert terms.calibrated == 1 and terms.robust == robust
+        assert terms.stated < 1e-4
+        assert terms.left <= min(terms.proved, terms.repaired)
