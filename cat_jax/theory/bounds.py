@@ -25,6 +25,8 @@ class Surrogate(NamedTuple):
 
     def psi_inverse(self, excess: float) -> float:
         """By bisection; 1, the largest excess risk there is, from psi(1) on."""
+        if excess <= 0:
+            return 0.0
         low, high = 0.0, 1.0
         for _ in range(60):
             middle = (low + high) / 2
@@ -34,7 +36,7 @@ class Surrogate(NamedTuple):
 
 def _entropy(p: float) -> float:
     """Of a coin, in bits."""
-    return float(-sum(q * np.log2(q) for q in (p, 1 - p) if q > 0))
+    return float(sum(-q * np.log2(q) for q in (p, 1 - p) if q > 0))
 
 
 HINGE = Surrogate(lambda z: np.maximum(0.0, 1.0 - z), lambda t: t, lambda p: 2 * min(p, 1 - p))

@@ -6,7 +6,7 @@ from cat_jax.theory import problems
 from cat_jax.theory.piecewise import PiecewiseLinear, sign
 from cat_jax.theory.problems import Problem
 
-FAR = 3.0  # An x2 beyond every ball.
+FAR = 1.5  # An x2 beyond every ball.
 SHIFT = 1e-3
 
 

@@ -1,5 +1,6 @@
 """Piecewise linear functions of the plane, whose sign regions are unions of convex polygons."""
 
+import dataclasses
 import itertools
 from typing import NamedTuple
 
@@ -8,7 +9,8 @@ import numpy as np
 TIE = 1e-9  # Of a function's value: what is nearer to zero counts as zero.
 
 
-class PiecewiseLinear(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)  # Arrays have no one truth to compare by.
+class PiecewiseLinear:
     """F(x) = the maximum over `groups` of the minimum over a group's affine functions.
 
     Every continuous piecewise linear function has this form. One row alone is a linear classifier,
