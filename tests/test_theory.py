@@ -1,15 +1,31 @@
 """The theorems of the paper, in the plane."""
 
+import csv
 import itertools
+import subprocess
+import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from cat_jax.theory import bounds, boxes, counterexamples, errors, problems, trials
+from cat_jax.theory import (
+    bounds,
+    boxes,
+    counterexamples,
+    errors,
+    learned,
+    objectives,
+    problems,
+    trials,
+)
+from cat_jax.theory.__main__ import write
 from cat_jax.theory.piecewise import Part, PiecewiseLinear, affine, region, shares_line, sign
+from cat_jax.theory.summary import Budget
 from cat_jax.types import UsageError
 
 NUM_POINTS = 60
@@ -227,3 +243,110 @@ def test_theorem_2_promises_nothing_for_two_points(f, robust):
         assert terms.calibrated == 1 and terms.robust == robust
         assert terms.stated < 1e-4
         assert terms.left <= min(terms.proved, terms.repaired)
+
+
+# Learned boundaries.
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Networks of one seed by problem and objective, and what is measured of them."""
+    tried = ("unconstrained", "general")
+    found = {}
+    for name, objective in itertools.product(("two_sided", "apart"), tried):
+        train, test = problems.make(name, 0, 100), problems.make(name, 1, 150)
+        params = learned.fit(objective, train, seeds=(0,), num_steps=300)
+        found[name, objective] = params, learned.measure(params, 0, train, test)
+    return found
+
+
+def test_the_constraint_keeps_the_boundary_where_balls_are_crossed(trained):
+    distance = {o: m.distance for (name, o), (_, m) in trained.items() if name == "two_sided"}
+    assert distance["general"] < 0.15
+    assert distance["unconstrained"] > 2 * distance["general"]
+    measured = {o: m for (name, o), (_, m) in trained.items() if name == "two_sided"}
+    assert measured["general"].calibrated < measured["unconstrained"].calibrated
+    # The paper's section 4 says that R_rob falls too. It rises: that is what crossed balls cost.
+    assert measured["general"].robust > measured["unconstrained"].robust
+    assert measured["general"].calibrated >= measured["general"].crossed
+
+
+def test_the_constraint_is_inactive_where_no_ball_is_crossed(trained):
+    params = [trained["apart", o][0]["classifier"] for o in ("general", "unconstrained")]
+    jax.tree.map(np.testing.assert_array_equal, *params)
+
+
+def test_a_learned_boundary_has_a_distance():
+    problem = problems.make("apart", 0, 10)
+    above = learned.boundary_distances(lambda x: problem.oracle(x) - 0.05, problem)
+    np.testing.assert_allclose(above, 0.5, atol=0.02)  # 0.05 is half of epsilon.
+    assert np.all(learned.boundary_distances(problem.oracle, problem) == 0)
+
+
+def test_the_search_takes_the_worst_allowed_offset():
+    params = jax.jit(objectives.init)(jax.random.key(0))
+    deltas = jnp.asarray(0.1 * errors.offsets(5), jnp.float32)
+    points = jnp.asarray([[0.3, 0.6], [0.7, 0.2]])
+    labels = jnp.asarray([1.0, -1.0])
+    allowed = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 25)).at[:, 12].set(True)
+    batch = objectives.Batch(points, labels, deltas, allowed)
+    values = objectives.output(params["classifier"], points[:, None] + deltas[None])
+    products = np.where(allowed, values * labels[:, None], np.inf)
+    worst = objectives.search(params["classifier"], batch, labels, allowed)
+    np.testing.assert_allclose(worst, points + deltas[products.argmin(axis=1)])
+
+
+def test_cat_without_perturbation_is_its_weighted_cross_entropy():
+    params = jax.jit(objectives.init)(jax.random.key(0))
+    points, labels = jnp.asarray([[0.3, 0.6], [0.7, 0.2]]), jnp.asarray([1.0, -1.0])
+    batch = objectives.Batch(points, labels, jnp.full((1, 2), 1e-6), jnp.ones((2, 1), bool))
+    margins = objectives.output(params["classifier"], points) * labels
+    natural = objectives.phi(margins)
+    # x' and x'_cali are x: both divergences are 0, and g's cross-entropy is beta1 phi.
+    expected = natural * (1 - jnp.exp(-natural)) + 0.3 * natural
+    np.testing.assert_allclose(objectives.Cat(0.3)(params, batch), expected, rtol=1e-4)
+
+
+# The command.
+
+SMALL = Budget(
+    num_classifiers=12, num_points=20, network_seeds=(0,), num_train=24, num_test=24, num_steps=3
+)
+
+
+def test_the_command_writes_its_files(tmp_path):
+    page = write(tmp_path, SMALL)
+    assert (tmp_path / "theory.md").read_text() == page
+    assert "12 random piecewise linear classifiers" in page
+    with open(tmp_path / "theory.csv", newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert {line["part"] for line in lines} == {
+        "theorem1",
+        "oracle_nearby",
+        "theorem2",
+        "across",
+        "tilted",
+        "learned",
+    }
+    (across,) = (
+        float(line["value"])
+        for line in lines
+        if (line["part"], line["case"], line["quantity"]) == ("across", "hinge", "calibrated")
+    )
+    assert across == 1
+    pictures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert pictures == [
+        "theory_balls.png",
+        "theory_boundaries.png",
+        "theory_bounds.png",
+        "theory_counterexamples.png",
+    ]
+    assert all(path.stat().st_size > 20_000 for path in tmp_path.glob("*.png"))
+
+
+def test_computing_imports_no_matplotlib():
+    code = (
+        "import sys, cat_jax.theory.summary, cat_jax.theory.text; "
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
