@@ -260,6 +260,11 @@ def trained():
     return found
 
 
+@pytest.fixture(scope="module")
+def initial():
+    return jax.jit(objectives.init)(jax.random.key(0))
+
+
 def test_the_constraint_keeps_the_boundary_where_balls_are_crossed(trained):
     distance = {o: m.distance for (name, o), (_, m) in trained.items() if name == "two_sided"}
     assert distance["general"] < 0.15
@@ -283,28 +288,26 @@ def test_a_learned_boundary_has_a_distance():
     assert np.all(learned.boundary_distances(problem.oracle, problem) == 0)
 
 
-def test_the_search_takes_the_worst_allowed_offset():
-    params = jax.jit(objectives.init)(jax.random.key(0))
+def test_the_search_takes_the_worst_allowed_offset(initial):
     deltas = jnp.asarray(0.1 * errors.offsets(5), jnp.float32)
     points = jnp.asarray([[0.3, 0.6], [0.7, 0.2]])
     labels = jnp.asarray([1.0, -1.0])
     allowed = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 25)).at[:, 12].set(True)
     batch = objectives.Batch(points, labels, deltas, allowed)
-    values = objectives.output(params["classifier"], points[:, None] + deltas[None])
+    values = objectives.output(initial["classifier"], points[:, None] + deltas[None])
     products = np.where(allowed, values * labels[:, None], np.inf)
-    worst = objectives.search(params["classifier"], batch, labels, allowed)
+    worst = objectives.search(initial["classifier"], batch, labels, allowed)
     np.testing.assert_allclose(worst, points + deltas[products.argmin(axis=1)])
 
 
-def test_cat_without_perturbation_is_its_weighted_cross_entropy():
-    params = jax.jit(objectives.init)(jax.random.key(0))
+def test_cat_without_perturbation_is_its_weighted_cross_entropy(initial):
     points, labels = jnp.asarray([[0.3, 0.6], [0.7, 0.2]]), jnp.asarray([1.0, -1.0])
     batch = objectives.Batch(points, labels, jnp.full((1, 2), 1e-6), jnp.ones((2, 1), bool))
-    margins = objectives.output(params["classifier"], points) * labels
+    margins = objectives.output(initial["classifier"], points) * labels
     natural = objectives.phi(margins)
     # x' and x'_cali are x: both divergences are 0, and g's cross-entropy is beta1 phi.
     expected = natural * (1 - jnp.exp(-natural)) + 0.3 * natural
-    np.testing.assert_allclose(objectives.Cat(0.3)(params, batch), expected, rtol=1e-4)
+    np.testing.assert_allclose(jax.jit(objectives.Cat(0.3))(initial, batch), expected, rtol=1e-4)
 
 
 # The command.

@@ -94,6 +94,7 @@ def boundaries(theory: Theory) -> Figure:
             axes.plot([0.05, 0.05 + 2 * problem.epsilon], [0.03, 0.03], color="black", lw=1)
             axes.text(0.05, 0.045, "width of a ball", fontsize=9)
             axes.legend(loc="upper center", ncols=2, fontsize=8)
+            axes.label_outer()
     return figure
 
 
@@ -101,35 +102,8 @@ def two_counterexamples(theory: Theory) -> Figure:
     """Theorem 1's, the oracle nearby, and Theorem 2's, on two points."""
     figure = Figure(figsize=(13, 6.5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    tried = problems.make("two_sided", theory.budget.seed, theory.budget.num_points)
-    crossed = counterexamples.crossed_only(tried)
-    few = crossed._replace(points=crossed.points[:12], labels=crossed.labels[:12])
-    nearby = counterexamples.oracle_nearby(crossed.oracle)
-    high = (-0.2, 1.2, 0.1, counterexamples.FAR + 0.2)
-    _draw_points(left, few)
-    _shade_difference(left, nearby, crossed.oracle, high)
-    _draw_boundary(left, crossed.oracle, "black", "oracle's boundary", width=4, extent=high)
-    _draw_boundary(left, nearby, "tab:orange", "classifier's boundary", "--", extent=high)
-    left.text(-0.1, 1.0, "near the data the two boundaries are one")
-    left.text(-0.1, counterexamples.FAR + 0.07, "grey: f is not f_oracle")
-    flags = theory.nearby["sign", 0.0]
-    rates = f"R_rob = {np.mean(flags.robust):g}, R_cali = {np.mean(flags.calibrated):g}"
-    _finish(left, f"Theorem 1, outputs in {{-1, +1}}: {rates}", extent=high)
-    left.legend(loc="center", bbox_to_anchor=(0.5, 0.7))
-
-    pair, near = counterexamples.two_points(), (0.1, 0.9, 0.05, 0.8)
-    _draw_points(right, pair)
-    _shade_difference(right, counterexamples.across(), pair.oracle, near)
-    _draw_boundary(right, pair.oracle, "black", "oracle's boundary", width=3, extent=near)
-    for name, colour in (("across", "tab:orange"), ("tilted", "tab:green")):
-        terms = theory.two_points[name, "hinge"]
-        rates = f"R_rob {terms.robust:g}, R_cali {terms.calibrated:g}"
-        label = f"{name}: {rates}, stated bound {terms.stated:.0f}"
-        f = getattr(counterexamples, name)()
-        _draw_boundary(right, f, colour, label, "--", extent=near)
-    _finish(right, "Theorem 2, hinge loss (grey: what `across` gets wrong)", extent=near)
-    right.set_aspect("equal")
-    right.legend(loc="lower center", fontsize=9, framealpha=1)
+    _draw_nearby(left, theory)
+    _draw_two_points(right, theory)
     return figure
 
 
@@ -158,6 +132,40 @@ def bounds(theory: Theory) -> Figure:
         axes.legend(loc="lower right")
         axes.grid(alpha=0.3)
     return figure
+
+
+def _draw_nearby(axes: Axes, theory: Theory) -> None:
+    tried = problems.make("two_sided", theory.budget.seed, theory.budget.num_points)
+    crossed = counterexamples.crossed_only(tried)
+    few = crossed._replace(points=crossed.points[:12], labels=crossed.labels[:12])
+    nearby = counterexamples.oracle_nearby(crossed.oracle)
+    extent = (-0.2, 1.2, 0.1, counterexamples.FAR + 0.2)
+    _draw_points(axes, few)
+    _shade_difference(axes, nearby, crossed.oracle, extent)
+    _draw_boundary(axes, crossed.oracle, "black", "oracle's boundary", width=4, extent=extent)
+    _draw_boundary(axes, nearby, "tab:orange", "classifier's boundary", "--", extent=extent)
+    axes.text(-0.1, 1.0, "near the data the two boundaries are one")
+    axes.text(-0.1, counterexamples.FAR + 0.07, "grey: f is not f_oracle")
+    flags = theory.nearby["sign", 0.0]
+    rates = f"R_rob = {np.mean(flags.robust):g}, R_cali = {np.mean(flags.calibrated):g}"
+    _finish(axes, f"Theorem 1, outputs in {{-1, +1}}: {rates}", extent=extent)
+    axes.legend(loc="center", bbox_to_anchor=(0.5, 0.7))
+
+
+def _draw_two_points(axes: Axes, theory: Theory) -> None:
+    pair, extent = counterexamples.two_points(), (0.1, 0.9, 0.05, 0.8)
+    named = {"across": counterexamples.across(), "tilted": counterexamples.tilted()}
+    _draw_points(axes, pair)
+    _shade_difference(axes, named["across"], pair.oracle, extent)
+    _draw_boundary(axes, pair.oracle, "black", "oracle's boundary", width=3, extent=extent)
+    for (name, f), colour in zip(named.items(), ("tab:orange", "tab:green"), strict=True):
+        terms = theory.two_points[name, "hinge"]
+        rates = f"R_rob {terms.robust:g}, R_cali {terms.calibrated:g}"
+        label = f"{name}: {rates}, stated bound {terms.stated:.0f}"
+        _draw_boundary(axes, f, colour, label, "--", extent=extent)
+    _finish(axes, "Theorem 2, hinge loss (grey: what `across` gets wrong)", extent=extent)
+    axes.set_aspect("equal")
+    axes.legend(loc="lower center", fontsize=9, framealpha=1)
 
 
 def _scatter(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:

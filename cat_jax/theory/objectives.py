@@ -16,7 +16,7 @@ from cat_jax import methods
 from cat_jax.types import Array, PyTree, Views
 
 WIDTH = 32
-TRADES_LAMBDA = 1.0  # Of `trades`; 0.5 and less end in one class for every point.
+TRADES_LAMBDA = 1.0  # Of `trades`; with 0.5 training ends in one class for every point.
 BETA = 1.0  # CAT's, as in the paper's MNIST experiments; its beta1 was 0.3 there.
 
 

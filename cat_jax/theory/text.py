@@ -72,6 +72,9 @@ def _theorem_1(theory: Theory) -> str:
             "Random classifiers, none with a line of its boundary in common with the oracle's: "
             "mean (least to largest).",
             _markdown([head, *random]),
+            "Where the theorem holds, the calibrated robust error is exactly a robust error or a "
+            "crossed ball: no classifier has less of it than there are crossed balls, and on "
+            "those it says nothing of f.",
             "A classifier that is the oracle near the data and differs far away, on points whose "
             "balls the oracle's boundary crosses. With outputs in {-1, +1} the theorem is false "
             "of it; real outputs, whose zeros count, or any shift of the boundary mend that.",
@@ -113,6 +116,9 @@ def _theorem_2(theory: Theory) -> str:
 def _learned(theory: Theory) -> str:
     parts = [
         "## Learned boundaries",
+        "`standard`: phi(f(X) Y). The others add a maximum over the ball: `unconstrained` of "
+        "phi(f(X') Y), `trades` of phi(f(X') f(X)), `general` of phi(f(X') Y) where f_oracle(X') "
+        "= Y. `cat` has the losses of CAT, and a mask network in place of the constraint.",
         "Errors on test points, and the mean distance from the oracle's boundary in units of "
         'epsilon: means over the seeds (least to largest). M and "beyond": the mask, and the '
         "shares of x' and x'_cali that the oracle gives another class than x.",
