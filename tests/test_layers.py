@@ -29,6 +29,7 @@ LAYERS = {
     "evaluate": 4,
     "checks": 5,
     "settings": 4,
+    "theory": 4,
     "masks": 5,
     "sweep": 5,
     "build": 5,

@@ -1,0 +1,152 @@
+"""Networks trained in the plane by each objective, and how far their boundaries are off."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from cat_jax.theory import errors, objectives, problems
+from cat_jax.theory.objectives import OBJECTIVES, Batch
+from cat_jax.theory.piecewise import sign
+from cat_jax.theory.problems import Problem
+from cat_jax.types import Array, PyTree, check_choice
+
+RESOLUTION = 9  # Of the grid in the ball, in training.
+LEARNING_RATE = 1e-2
+COLUMNS, HEIGHTS = 101, 801  # Of the mesh on the unit square that boundaries are compared on.
+
+
+class Measured(NamedTuple):
+    """What one network has come to.
+
+    Attributes:
+      natural, robust, constrained: shares of the test points, as in `errors.Errors`, by search.
+      calibrated: R_cali, of a continuous function: where a robust error was found, or the oracle's
+        boundary crosses the ball. Else a grid would miss zeros of f, which count.
+      crossed: the share of test points whose balls that boundary crosses.
+      distance: between the learned boundary and the oracle's, along x2, over epsilon: its mean.
+      largest_distance: likewise, where it is largest.
+      mean_mask: of M; NaN without a mask network, as are the next two.
+      adversarial_beyond: the share of training points with f_oracle(x') != y.
+      calibrated_beyond: with f_oracle(x'_cali) != y, which the mask is to prevent.
+    """
+
+    natural: float
+    robust: float
+    calibrated: float
+    constrained: float
+    crossed: float
+    distance: float
+    largest_distance: float
+    mean_mask: float = float("nan")
+    adversarial_beyond: float = float("nan")
+    calibrated_beyond: float = float("nan")
+
+
+def fit(objective: str, problem: Problem, *, seeds: Sequence[int], num_steps: int) -> PyTree:
+    """Trains networks from several initial values on one problem, by Adam on all its points.
+
+    Args:
+      objective: one of `objectives.OBJECTIVES`.
+      problem: its points are the training set.
+      seeds: of the initial weights; the networks are trained beside each other.
+      num_steps: of Adam; the learning rate falls to 0 along a cosine.
+
+    Returns:
+      The parameters of both networks, with an axis of seeds in front.
+
+    Raises:
+      UsageError: for an objective that there is not.
+    """
+    check_choice("objective", objective, OBJECTIVES)
+    params = _init(jnp.asarray(seeds))
+    return _fit(params, _batch(problem), objective=objective, num_steps=num_steps)
+
+
+def classify(params: PyTree, index: int) -> Callable[[np.ndarray], np.ndarray]:
+    """The classifier of the seed at `index`, of points [..., 2] in NumPy: its real outputs."""
+    chosen = jax.tree.map(lambda leaf: leaf[index], params["classifier"])
+    return lambda points: np.asarray(_output(chosen, jnp.asarray(points, jnp.float32)))
+
+
+def measure(
+    params: PyTree, index: int, train: Problem, test: Problem, *, masked: bool = False
+) -> Measured:
+    """The errors and the boundary of the network at `index`; of its mask too if it is `masked`."""
+    f = classify(params, index)
+    found = errors.dense(f, test, resolution=21)
+    crossed = problems.crossed(test)
+    distances = boundary_distances(f, test)
+    measured = Measured(
+        natural=float(np.mean(found.natural)),
+        robust=float(np.mean(found.robust)),
+        calibrated=float(np.mean(found.robust | crossed)),
+        constrained=float(np.mean(found.constrained)),
+        crossed=float(np.mean(crossed)),
+        distance=float(np.mean(distances)),
+        largest_distance=float(np.max(distances)),
+    )
+    return measured._replace(**_mask(params, index, train)) if masked else measured
+
+
+def boundary_distances(f: Callable[[np.ndarray], np.ndarray], problem: Problem) -> np.ndarray:
+    """How much of each column of the unit square f and the oracle class differently, over epsilon.
+
+    Where each boundary passes the column once, that is their distance along it.
+    """
+    x1, x2 = np.meshgrid(np.linspace(0, 1, COLUMNS), np.linspace(0, 1, HEIGHTS), indexing="ij")
+    mesh = np.stack([x1, x2], axis=-1)
+    return np.mean(sign(f(mesh)) != sign(problem.oracle(mesh)), axis=1) / problem.epsilon
+
+
+def _mask(params: PyTree, index: int, problem: Problem) -> dict[str, float]:
+    chosen, batch = jax.tree.map(lambda leaf: leaf[index], params), _batch(problem)
+    adversarial = objectives.search(chosen["classifier"], batch, batch.labels)
+    calibrated = objectives.calibrate(chosen["mask"], batch, adversarial)
+    delta = adversarial - batch.points
+    mask = jnp.where(delta == 0, jnp.nan, (calibrated - batch.points) / delta)
+
+    def beyond(points: Array) -> float:
+        return float(np.mean(sign(problem.oracle(np.asarray(points))) != problem.labels))
+
+    return {
+        "mean_mask": float(jnp.nanmean(mask)),
+        "adversarial_beyond": beyond(adversarial),
+        "calibrated_beyond": beyond(calibrated),
+    }
+
+
+def _batch(problem: Problem) -> Batch:
+    deltas = problem.epsilon * errors.offsets(RESOLUTION)
+    truth = sign(problem.oracle(problem.points[:, None] + deltas))
+    return Batch(
+        jnp.asarray(problem.points, jnp.float32),
+        jnp.asarray(problem.labels, jnp.float32),
+        jnp.asarray(deltas, jnp.float32),
+        jnp.asarray(truth == problem.labels[:, None]),
+    )
+
+
+_output = jax.jit(objectives.output)
+# Apart from `_fit`, which is compiled once for each objective.
+_init = jax.jit(jax.vmap(lambda seed: objectives.init(jax.random.key(seed))))
+
+
+@functools.partial(jax.jit, static_argnames=("objective", "num_steps"))
+def _fit(params: PyTree, batch: Batch, *, objective: str, num_steps: int) -> PyTree:
+    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, num_steps))
+
+    def loss(params: PyTree) -> Array:
+        each = jax.vmap(lambda one: jnp.mean(OBJECTIVES[objective](one, batch)))(params)
+        return jnp.sum(each)  # The networks have nothing in common: each gets its own gradient.
+
+    def step(carry: Any, _: None) -> Any:
+        params, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return (optax.apply_updates(params, updates), state), None
+
+    return jax.lax.scan(step, (params, optimizer.init(params)), length=num_steps)[0][0]
