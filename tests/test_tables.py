@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import shlex
+import subprocess
 import sys
 
 import jax
@@ -16,6 +17,7 @@ from absl import flags
 from test_build import SPECS
 
 from cat_jax import build, data, main, settings
+from cat_jax.report import __main__ as report_main
 from cat_jax.report import catalogue, cells, commands, output, render, runs, sheet, texts
 from cat_jax.report.__main__ import NAMES, needs
 from cat_jax.report.catalogue import TABLES
@@ -370,6 +372,21 @@ def test_figures_are_written_and_labelled(tmp_path):
     assert "natural - 80, ours" in labels and "PGD-20 - 50, published" in labels
     scaled = Asked([], scale=0.1)
     assert "SCALED" in output.draw("larger_epsilon", scaled).get_suptitle()
+
+
+def test_the_theory_is_computed_in_a_process_of_its_own(tmp_path, monkeypatch):
+    ran = []
+
+    def run(command, **_):
+        ran.append(command[1:])
+        return subprocess.CompletedProcess(command, len(ran) - 1)
+
+    monkeypatch.setattr(report_main.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["report", "--table=theory", f"--out={tmp_path}"])
+    assert report_main.main() == 0
+    monkeypatch.setattr(sys, "argv", ["report", "--table=theory"])
+    assert report_main.main() == 2, "its failure is ours"
+    assert ran == [["-m", "cat_jax.theory", f"--out={tmp_path}"], ["-m", "cat_jax.theory"]]
 
 
 def test_the_table_of_losses_names_methods_that_there_are():

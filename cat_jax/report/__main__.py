@@ -7,12 +7,13 @@
 
 Runs are looked for below the folders named, by default runs. --list-runs prints the commands that
 the table needs, one a line; what follows as --config.FIELD goes to each. --scale=0.05 asks for a
-twentieth of the epochs and of the test images.
+twentieth of the epochs and of the test images. --table=theory reads no runs: it computes.
 """
 
 import argparse
 import os
 import pathlib
+import subprocess
 import sys
 
 from cat_jax.report import claims, output, runs, sheet, tables
@@ -20,6 +21,7 @@ from cat_jax.report.catalogue import TABLES
 from cat_jax.report.sheet import Asked
 
 NAMES = (*TABLES, "losses", "claims")
+THEORY = "theory"  # Computed, not read from runs.
 
 
 def main() -> int:
@@ -52,7 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("workdirs", nargs="*", type=pathlib.Path, help="runs; with --table, folders of runs")
-    add("--table", help=f"one of {', '.join(NAMES)}; or several, separated by commas; or all")
+    add(
+        "--table",
+        help=f"one of {', '.join((*NAMES, THEORY))}; or several, separated by commas; or all",
+    )
     add(
         "--runs",
         default="runs",
@@ -79,10 +84,11 @@ def _of_runs(arguments: argparse.Namespace, more: list[str]) -> None:
 
 
 def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
-    names = NAMES if arguments.table == "all" else tuple(arguments.table.split(","))
+    known = (*NAMES, THEORY)
+    names = known if arguments.table == "all" else tuple(arguments.table.split(","))
     for name in names:
-        if name not in NAMES:
-            raise ValueError(f"Table {name!r} is unknown; available: {', '.join(NAMES)}, or all.")
+        if name not in known:
+            raise ValueError(f"Table {name!r} is unknown; available: {', '.join(known)}, or all.")
     for argument in more:
         if not (arguments.list_runs and argument.startswith("--config.") and "=" in argument):
             raise ValueError(
@@ -101,7 +107,18 @@ def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
         print(output.text(sheet.status_grid(needed, asked)))
     else:
         for name in names:
-            output.show(name, asked, arguments.out)
+            if name == THEORY:
+                _compute_theory(arguments.out)
+            else:
+                output.show(name, asked, arguments.out)
+
+
+def _compute_theory(out: pathlib.Path | None) -> None:
+    """In a process of its own: the theory is computed with JAX, which this one does without."""
+    command = [sys.executable, "-m", "cat_jax.theory", *([f"--out={out}"] if out else [])]
+    sys.stdout.flush()
+    if subprocess.run(command, check=False).returncode:
+        raise ValueError("The theory could not be computed; see above.")
 
 
 def needs(name: str) -> tuple[sheet.Table, ...]:

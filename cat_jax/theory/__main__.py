@@ -1,4 +1,4 @@
-"""Computes the theory, prints it, and writes it: `python -m cat_jax.theory --out=FOLDER`."""
+"""Computes the theory and prints it: `python -m cat_jax.theory [--out=FOLDER]` writes it too."""
 
 import argparse
 import pathlib
@@ -12,18 +12,22 @@ from cat_jax.theory.summary import Budget
 def main() -> int:
     """Reads the command line; 2 if there is no such folder and none can be made."""
     parser = argparse.ArgumentParser(prog="python -m cat_jax.theory", description=__doc__)
-    parser.add_argument("--out", required=True, type=pathlib.Path, help="folder to write into")
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="folder to write pictures and numbers into"
+    )
     out = parser.parse_args().out
-    if out.exists() and not out.is_dir():
+    if out and out.exists() and not out.is_dir():
         parser.error(f"--out is {out}, a file; expected a folder, which may be a new one.")
     print(write(out), end="")
     return 0
 
 
-def write(folder: pathlib.Path, budget: Budget = summary.FULL) -> str:
-    """Writes theory.md, theory.csv and the pictures into `folder`; returns the page."""
+def write(folder: pathlib.Path | None, budget: Budget = summary.FULL) -> str:
+    """Writes theory.md, theory.csv and the pictures into `folder`, if any; returns the page."""
     theory = summary.compute(budget)
     page = text.page(theory)
+    if folder is None:
+        return page
     files.write_text(folder / "theory.md", page)
     files.write_text(folder / "theory.csv", text.table(theory))
     figures.save(theory, folder)
