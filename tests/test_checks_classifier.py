@@ -203,7 +203,9 @@ def test_wrong_everywhere_is_no_finding(weights, batch):
     labels = (jnp.argmax(network(weights, images), axis=-1) + 1) % 10
     found = examine(version(weights), (images, labels))
     assert not failed(found), found
-    assert "epsilon: 0 at 0.1, 0 at 0.2, 0 at 0.4, 0 at 0.8, 0 at 1." in str(found)
+    assert "epsilon: 0 at 0.025, 0 at 0.05, 0 at 0.1, 0 at 0.2, 0 at 0.4, 0 at 0.8, 0 at 1." in str(
+        found
+    )
 
 
 def test_the_same_key_gives_the_same_findings(weights, batch):

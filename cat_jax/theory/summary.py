@@ -120,11 +120,11 @@ def rows(theory: Theory) -> Iterator[dict[str, Any]]:
 
     for (problem, outputs), found in theory.inclusions.items():
         for name, value in found._asdict().items():
-            yield row("theorem1", problem, outputs, name, np.atleast_1d(value))
+            yield row("theorem1", problem, outputs, name, np.atleast_1d(value).tolist())
     for (outputs, shift), flags in theory.nearby.items():
         for name, flag in flags._asdict().items():
             case = f"{outputs}, shift {shift:g}"
-            yield row("oracle_nearby", "two_sided, crossed", case, name, [np.mean(flag)])
+            yield row("oracle_nearby", "two_sided, crossed", case, name, [float(np.mean(flag))])
     for (problem, surrogate), every in theory.bounds.items():
         for name in (*Terms._fields, "left", "proved", "stated", "repaired"):
             yield row("theorem2", problem, surrogate, name, [getattr(t, name) for t in every])
