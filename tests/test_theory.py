@@ -317,6 +317,7 @@ SMALL = Budget(
 )
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_files(tmp_path):
     page = write(tmp_path, SMALL)
     assert (tmp_path / "theory.md").read_text() == page

@@ -131,6 +131,7 @@ def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, c
     assert "has not left chance (1 in 10) for 3 validations" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path, monkeypatch):
     settings = {"average_decay": 0.5, "validation.every_epochs": 1, "num_steps": 30}
     with monkeypatch.context() as patch:
@@ -151,6 +152,7 @@ def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path
     assert 0 < np.abs(raw - state.average["params"]["conv1"]["bias"]).max()
 
 
+@pytest.mark.slow
 def test_remembered_margins_belong_to_their_examples_and_survive_a_stop(tmp_path, monkeypatch):
     """One epoch: each example of the training split was attacked once."""
     settings = {"method.name": "mma_anpgd", "mask_net.name": "OnesMask", "num_steps": 14}
