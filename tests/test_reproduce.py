@@ -52,6 +52,7 @@ def test_runs_follow_each_other_and_then_comes_the_table(reproduce, tmp_path):
     assert words[3].startswith(f"--workdir={tmp_path}/my runs/mnist_at_epsilon_0.3")
     assert f"--config.data_dir={tmp_path}/my data" in words and "--config.log_every=7" in words
     assert "--config.optimizer.drop_epochs=(1,)" in words
+    assert "--config.num_epochs=2" in words and not any("num_steps" in word for word in words)
     assert "1 runs failed" in done.stderr
     assert "SCALED: 0.05" in done.stdout and "Runs done: 0 of 8" in done.stdout
 

@@ -122,6 +122,17 @@ def test_a_scaled_command_shortens_epochs_drops_and_the_test():
     assert commands.overrides(row) == row.overrides == {}
 
 
+def test_less_than_an_epoch_is_counted_in_steps(tmp_path):
+    config = resolved(CAT_CW, 0.0125)
+    assert (config.num_epochs, config.num_steps) == (1, 300), "half an epoch of 600 steps"
+    assert resolved(CAT_CW, 0.025).num_steps == 0
+    make(tmp_path, CAT_CW, 0, scale=0.0125)
+    make(tmp_path, CAT_CW, 0, num_steps=300)  # Of another schedule.
+    body, text = printed("mnist", tmp_path, scale=0.0125)
+    assert body["CAT_cw(0.4)", "ours, 300 steps, 125 test images"][0].startswith("99.0")
+    assert "SCALED: 0.0125" in text and "Runs done: 1 of 40" in text
+
+
 def make(folder, row, seed=0, scale=1.0, accuracies=COLUMNS, steps=None, **overrides):
     """A run of a row, in a folder whose name says nothing."""
     config = resolved(row, scale)

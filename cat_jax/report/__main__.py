@@ -7,7 +7,7 @@
 
 Runs are looked for below the folders named, by default runs. --list-runs prints the commands that
 the table needs, one a line; what follows as --config.FIELD goes to each. --scale=0.05 asks for a
-twentieth of the epochs and of the test images. --table=theory reads no runs: it computes.
+twentieth of the training and of the test images. --table=theory reads no runs: it computes.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--out", type=pathlib.Path, help="also write NAME.md, .tex, .csv and, of a figure, .png")
     add("--seeds", help="such as 0,1,2; default: those of each row, and all that are found")
-    add("--scale", default="1", help="share of the paper's epochs, above 0 and up to 1")
+    add("--scale", default="1", help="share of the paper's training, above 0 and up to 1")
     add("--list-runs", action="store_true", help="print the commands to run, and no table")
     add("--todo", action="store_true", help="with --list-runs: only of runs that are not done")
     add("--status", action="store_true", help="print how far each run is, and no table")

@@ -58,7 +58,7 @@ def grid(asked: Asked) -> Grid:
         theirs, own = judge(claim.check(published)), judge(claim.check(look))
         said = [claim.where, claim.quote, claim.reading]
         body.append([*said, theirs.word, theirs.evidence, own.word, own.evidence])
-    scale = "whole runs" if asked.scale == 1 else f"SCALED runs, {asked.scale:g} of the epochs"
+    scale = "whole runs" if asked.scale == 1 else f"SCALED runs, {asked.scale:g} of the training"
     notes = [
         "Each verdict is computed: contradicted if one of the comparisons that the sentence "
         "implies fails, supported if all hold, not decidable if one lacks a number or lies within "

@@ -13,20 +13,21 @@ FAT_TAU = (30, 50, 70)  # attack.tau_epochs of configs/default.py.
 
 
 def overrides(row: Row, scale: float = 1.0) -> dict[str, Any]:
-    """What the row sets besides its variant; below scale 1 fewer epochs and test images too.
+    """What the row sets besides its variant; below scale 1 less training and fewer test images too.
 
-    The epochs at which rates drop, and FAT's tau grows, keep their place in the whole. Training
-    images stay as many as they are.
+    The epochs at which rates drop, and FAT's tau grows, keep their place in the whole.
 
     Args:
       row: of a table.
-      scale: of num_epochs, in (0, 1].
+      scale: of the training's length, in (0, 1].
     """
     made = dict(row.overrides)
     if scale == 1:
         return made
     expected = row.expected()
-    made["num_epochs"] = epochs(row, scale)
+    made["num_epochs"], num_steps = length(row, scale)
+    if num_steps:
+        made["num_steps"] = num_steps
     drops = _rising(expected["optimizer.drop_epochs"], scale)
     made |= dict.fromkeys(DROPS, drops)
     if row.variant == "fat":
@@ -35,9 +36,17 @@ def overrides(row: Row, scale: float = 1.0) -> dict[str, Any]:
     return made
 
 
-def epochs(row: Row, scale: float) -> int:
-    """How many epochs the row has at this scale."""
-    return max(1, round(scale * row.expected()["num_epochs"]))
+def length(row: Row, scale: float) -> tuple[int, int]:
+    """num_epochs and num_steps of the row at this scale.
+
+    Steps are counted, and not 0, where less than one epoch is left: then each network sees only so
+    many of the training images.
+    """
+    expected = row.expected()
+    scaled = scale * expected["num_epochs"]
+    if scaled >= 1 or scale == 1:
+        return round(scaled), expected["num_steps"]
+    return 1, max(1, round(scale * row.total_steps(expected)))
 
 
 def _rising(places: Iterable[int], scale: float) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ def draw(table: Table, asked: Asked) -> Figure:
 
 
 def _title(table: Table, asked: Asked) -> str:
-    scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the epochs"
+    scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the training"
     return table.title + scale
 
 

@@ -35,7 +35,7 @@ def masks(table: Table, asked: Asked) -> Figure:
                 shown = grid[i, block * COLUMNS + j].imshow(image, cmap="gray", vmin=0, vmax=1)
     if blocks:
         figure.colorbar(shown, ax=grid[:, -1], label="pixel, or M; 0 to 1", shrink=0.6)
-    scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the epochs"
+    scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the training"
     missing = "" if blocks else " - no run"
     figure.suptitle(f"{table.title}{scale}{missing}", fontsize=9)
     return figure

@@ -16,7 +16,8 @@ from cat_jax.report.measured import Run
 from cat_jax.report.specs import SIZES, Row, Table
 
 logger = logging.getLogger(__name__)
-NEEDED = {"dataset", "variant", "seed", "num_epochs", "num_steps", "num_validation", "batch_size"}
+LENGTH = ("num_epochs", "num_steps")
+NEEDED = {"dataset", "variant", "seed", *LENGTH, "num_validation", "batch_size"}
 
 
 def find(folder: pathlib.Path) -> list[Run]:
@@ -106,14 +107,17 @@ def _tested(run: Run, table: Table) -> int:
 
 
 def chosen(
-    found: Sequence[Run], row: Row, seeds: Sequence[int] | None = None, epochs: int | None = None
+    found: Sequence[Run],
+    row: Row,
+    seeds: Sequence[int] | None = None,
+    length: tuple[int, int] | None = None,
 ) -> list[Run]:
-    """The runs of a row, of these seeds; with `epochs`, only those shortened to so many."""
+    """The runs of a row, of these seeds; with `length`, only those of its num_epochs, num_steps."""
     made = [run for run in found if is_of(run, row)]
     if seeds is not None:
         made = [run for run in made if run.seed in seeds]
-    if epochs is not None:
-        made = [r for r in made if not r.config["num_steps"] and r.config["num_epochs"] == epochs]
+    if length is not None:
+        made = [run for run in made if length == tuple(map(run.config.get, LENGTH))]
     return made
 
 

@@ -28,7 +28,7 @@ class Asked(NamedTuple):
       found: the runs of the folder.
       folder: where they are, as it was written.
       seeds: those to look at; None: those of each row, and all that are found.
-      scale: of the epochs; below 1 only runs of that length are looked at.
+      scale: of the training's length; below 1 only runs of that length are looked at.
     """
 
     found: Sequence[Run]
@@ -38,12 +38,12 @@ class Asked(NamedTuple):
 
     def of(self, row: Row) -> list[Run]:
         """The runs of a row; at scale 1 of any length."""
-        epochs = None if self.scale == 1 else commands.epochs(row, self.scale)
-        return runs.chosen(self.found, row, self.seeds, epochs)
+        length = None if self.scale == 1 else commands.length(row, self.scale)
+        return runs.chosen(self.found, row, self.seeds, length)
 
     def exact(self, row: Row, table: Table) -> list[Run]:
         """The runs that are as the row has them, at the scale; their seeds may be others."""
-        found = runs.chosen(self.found, row, self.seeds, commands.epochs(row, self.scale))
+        found = runs.chosen(self.found, row, self.seeds, commands.length(row, self.scale))
         return [run for run in found if not _other(run, row, table)]
 
     def launched(self, row: Row, table: Table) -> Iterator[tuple[int, Run | None]]:
@@ -111,7 +111,7 @@ def _caption(table: Table, asked: Asked, lines: Sequence[Line]) -> str:
     ]
     if asked.scale != 1:
         said.append(
-            f"SCALED: {asked.scale:g} of the paper's epochs and of the test images, so not "
+            f"SCALED: {asked.scale:g} of the paper's training and of the test images, so not "
             "comparable with the published numbers"
         )
     return "; ".join(said) + ". A line of ours says where it departs from this."
