@@ -16,6 +16,7 @@ from cat_jax.report.specs import Panel, Row, Table
 matplotlib.use("Agg")
 EMPTY = "no run, and no published value"
 X_NAMES = {
+    "method.beta": "beta",
     "method.beta1": "beta1 (logarithmic)",
     "attack.epsilon": "epsilon in training, in 1/255 of the pixel range",
     "epoch": "epoch",
@@ -37,16 +38,17 @@ def draw(table: Table, asked: Asked) -> Figure:
             _draw_rows(axes, panel, rows, table, asked)
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
-            columns = 2 if panel.x == "method.beta1" else 3
+            columns = 2 if panel.x.startswith("method.") else 3
             below = (0.5, -0.18)
             axes.legend(fontsize=7, ncols=columns, loc="upper center", bbox_to_anchor=below)
         else:
             axes.text(0.5, 0.5, EMPTY, ha="center", transform=axes.transAxes)
-    figure.suptitle(_title(table, asked), fontsize=9)
+    figure.suptitle(title_of(table, asked), fontsize=9)
     return figure
 
 
-def _title(table: Table, asked: Asked) -> str:
+def title_of(table: Table, asked: Asked) -> str:
+    """What stands above a figure; it says if runs are scaled."""
     scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the training"
     return table.title + scale
 
