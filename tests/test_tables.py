@@ -401,6 +401,10 @@ def test_figures_are_written_and_labelled(tmp_path):
     images |= {view: np.full((10, 28, 28, 1), 0.2) for view in ("mask", "calibrated")}
     workdir = make(tmp_path / "runs", CAT_CENT)
     np.savez(workdir / "masks.npz", digit=0.2, background=0.8, num_examples=1000, **images)
+    other = {"conventions": "paper", "selection": "validation", "num_validation": 500}
+    workdir = make(tmp_path / "runs", TABLES["curves"].rows[2], accuracies={}, **other)
+    line = {"step": 1, "epoch": 1.0, "validation_natural": 0.8, "validation_robust": 0.5}
+    (workdir / "metrics.jsonl").write_text(lines_of([line]))  # Its name in the legend is long.
     asked = Asked(runs.find(tmp_path / "runs"))
     for name in ("beta", "beta1", "mask_visualisation", "curves", "adaptation"):
         figure = output.draw(name, asked)

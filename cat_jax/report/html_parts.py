@@ -25,6 +25,7 @@ td.long { min-width: 9em; overflow-wrap: anywhere; }
 tr.published { color: #666; font-style: italic; }
 .wide { overflow-x: auto; }
 .better { background: #d9f0e3; } .worse { background: #fbe0d3; } .none { color: #777; }
+td.ok, td.failed, td.none { white-space: nowrap; }
 .ok { color: #00694d; } .failed { color: #b30000; font-weight: bold; }
 .scaled { background: #fff3cd; border-left: 5px solid #e0a800; padding: 0.5em 1em; }
 .note { color: #444; max-width: 60em; font-size: 0.92em; }

@@ -94,7 +94,10 @@ def _draw(
         return None
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in runs))}
     handles = {}
-    figure = Figure(figsize=(5.4 * len(panels), 3.6 + 0.1 * len(order)), layout="constrained")
+    # Two columns of names have to fit below.
+    columns = 2 if max(map(len, order)) < 20 * len(panels) else 1
+    size = 5.4 * len(panels), 3.6 + 0.2 * math.ceil(len(order) / columns)
+    figure = Figure(figsize=size, layout="constrained")
     for axes, y in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         axes.set(xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
@@ -113,5 +116,5 @@ def _draw(
         axes.set_ylim(*(limits or (0, None)))
     names = sorted(handles, key=order.__getitem__)
     legend = [handles[name] for name in names]
-    figure.legend(legend, names, loc="outside lower center", ncols=2, fontsize=8)
+    figure.legend(legend, names, loc="outside lower center", ncols=columns, fontsize=8)
     return plots.png(figure)

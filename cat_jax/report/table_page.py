@@ -25,6 +25,8 @@ WORDS = {
 }
 MARKS = {cells.BETTER: "better", cells.WORSE: "worse"}
 
+CURVES = "A line for each run, in the colour of its row; of long ones the means of epochs."
+
 
 class Shown(NamedTuple):
     """A run of the table.
@@ -66,7 +68,7 @@ def table_page(table: Table, grid: Grid, figure: bytes | None, asked: Asked) -> 
     sections = [
         ("Numbers", "\n".join(numbers)),
         ("Figure", picture(figure, "Figure", _figure_caption(table))),
-        ("Runs", f"{_note(progress)}\n{_statuses(table, asked)}"),
+        ("Runs", f"{_note(progress)}\n{_statuses(table, asked)}\n{_others(table, shown)}"),
         ("Training", _training(named) if shown else _none_yet(table)),
         ("Masks", _masks(shown, named)),
         ("Robustness against epsilon", _radii(shown, named)),
@@ -156,6 +158,12 @@ def _statuses(table: Table, asked: Asked) -> str:
     return html_grid(Grid(table.name, "", head, body, []))
 
 
+def _others(table: Table, shown: Sequence[Shown]) -> str:
+    count = sum(each.name not in {row.label for row in table.rows} for each in shown)
+    said = f"Besides, {count} runs that are not as their rows have them; each is named by how."
+    return _note(said) if count else ""
+
+
 def _none_yet(table: Table) -> str:
     command = f"python -m cat_jax.report --table={table.name} --list-runs"
     return f"<p>No run yet. <code>{command}</code> prints what to launch.</p>"
@@ -163,7 +171,7 @@ def _none_yet(table: Table) -> str:
 
 def _training(named: run_curves.Named) -> str:
     pictures = [
-        picture(run_curves.losses(named), "Losses", "A line for each run; means of epochs."),
+        picture(run_curves.losses(named), "Losses", CURVES),
         picture(run_curves.accuracies(named), "Accuracy on the validation split"),
     ]
     return "\n".join(filter(None, pictures)) or "<p>Nothing was logged yet.</p>"
