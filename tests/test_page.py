@@ -116,6 +116,7 @@ def pages(workdir, tmp_path_factory):
     checks[0] |= {"passed": False, "text": "1 < 2 & wrong"}
     files.write_json_lines(run / "checks.jsonl", checks)
     make(folder, CAT_CENT)
+    make(folder, CAT_CENT, 1, num_steps=500)
     asked = Asked(runs.find(folder))
     of = {"mnist": asked, "cifar100": Asked([], scale=0.1), "claims": asked, "losses": asked}
     written = {
@@ -142,11 +143,12 @@ def test_a_tables_page_holds_its_numbers_its_figure_and_its_runs(pages):
     assert '<td class="number">99.0 (±0.4)</td>' in text and "no run" in text
     assert '<tr class="published"><td>published</td><td class="number">99.1</td>' in text
     checks = text.partition('<h2 id="checks')[2].partition("<h2")[0]
-    assert checks.count("<tr>") == 3, "the head, what failed, and the run without checks"
+    assert checks.count("<tr>") == 4, "the head, what failed, and two runs without checks"
     assert "1 &lt; 2 &amp; wrong" in checks and "not checked" in checks
     made = text.partition('<h2 id="how-each')[2]
-    assert made.count("<summary>CAT_") == 2 and "--config=&#x27;a b&#x27;" in made
+    assert made.count("<summary>CAT_") == 3 and "--config=&#x27;a b&#x27;" in made
     assert "2 of 40 runs done." in text and text.count('class="better">done') == 2
+    assert "not as their rows have them, each named by how: 1." in text
 
 
 def test_a_tables_page_without_runs_says_what_is_missing(pages):

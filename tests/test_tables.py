@@ -299,7 +299,7 @@ def test_what_a_command_sets_besides_is_told_and_stands_apart(tmp_path):
     for scale in (0.05, 0.001):
         for row in {row.variant: row for _, row in ROWS}.values():
             command = {"command": commands.command(row, 0, "runs", scale)}
-            run = measured.Run(tmp_path, {}, [], [], [command])
+            run = measured.Run(tmp_path, {}, [], [], [command], [])
             assert runs.set_besides(run, row) == [], "not the scale"
 
 

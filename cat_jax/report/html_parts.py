@@ -145,4 +145,7 @@ def markdown(text: str) -> str:
 
 
 def _code(text: str) -> str:
+    """Escaped, with `code` marked; what a number has in brackets stays on one line."""
+    if text[:1].isdigit():
+        text = re.sub(r"\([^)]*\)", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -36,6 +36,7 @@ class Run:
     results: Sequence[Mapping[str, Any]]
     metrics: Sequence[Mapping[str, Any]]
     commands: Sequence[Mapping[str, Any]]
+    checks: Sequence[Mapping[str, Any]]
 
     @property
     def seed(self) -> int:

@@ -36,7 +36,7 @@ def page(workdir: pathlib.Path) -> str:
         ("Robustness against epsilon", _radii(checks, config)),
         ("Masks", _masks(workdir, metrics)),
         ("How it was made", provenance(results, commands)),
-        ("Config", _config(config)),
+        ("Config", folded_config(config)),
     ]
     summary = _summary(config, metrics, results, checks)
     return html_parts.document(title, f"{summary}\n{html_parts.sections(sections)}")
@@ -132,6 +132,7 @@ def provenance(results: Records, commands: Records) -> str:
     return "\n".join(rows) or "<p>Nothing is known yet.</p>"
 
 
-def _config(config: Mapping[str, Any]) -> str:
+def folded_config(config: Mapping[str, Any]) -> str:
+    """All of a config, until asked for only its name."""
     text = html.escape(json.dumps(config, indent=1))
     return html_parts.details("config.json", f"<pre>{text}</pre>")

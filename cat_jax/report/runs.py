@@ -18,7 +18,7 @@ from cat_jax.report.specs import SIZES, Row, Table
 
 logger = logging.getLogger(__name__)
 LENGTH = ("num_epochs", "num_steps")
-LINES = ("results", "metrics", "commands")
+LINES = ("results", "metrics", "commands", "checks")
 NEEDED = {"dataset", "variant", "seed", *LENGTH, "num_validation", "batch_size"}
 
 # Fields that a command may set and the run is still as its row has it: they change no number, or

@@ -3,10 +3,9 @@
 import html
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from cat_jax import files
 from cat_jax.report import cells, html_parts, page, plots, render, run_curves, runs, sheet, tables
 from cat_jax.report.html_parts import cell, paragraph, picture, row, texts
 from cat_jax.report.measured import Run
@@ -68,7 +67,7 @@ def table_page(table: Table, grid: Grid, figure: bytes | None, asked: Asked) -> 
     sections = [
         ("Numbers", "\n".join(numbers)),
         ("Figure", picture(figure, "Figure", _figure_caption(table))),
-        ("Runs", f"{_note(progress)}\n{_statuses(table, asked)}\n{_others(table, shown)}"),
+        ("Runs", f"{_note(progress)}\n{_statuses(table, asked)}\n{_others(table, asked, shown)}"),
         ("Training", _training(named) if shown else _none_yet(table)),
         ("Masks", _masks(shown, named)),
         ("Robustness against epsilon", _radii(shown, named)),
@@ -158,9 +157,10 @@ def _statuses(table: Table, asked: Asked) -> str:
     return html_grid(Grid(table.name, "", head, body, []))
 
 
-def _others(table: Table, shown: Sequence[Shown]) -> str:
-    count = sum(each.name not in {row.label for row in table.rows} for each in shown)
-    said = f"Besides, {count} runs that are not as their rows have them; each is named by how."
+def _others(table: Table, asked: Asked, shown: Sequence[Shown]) -> str:
+    exact = {run.workdir for of_row in table.rows for run in asked.exact(of_row, table)}
+    count = sum(each.run.workdir not in exact for each in shown)
+    said = f"Runs that are not as their rows have them, each named by how: {count}."
     return _note(said) if count else ""
 
 
@@ -190,7 +190,7 @@ def _radii(shown: Sequence[Shown], named: run_curves.Named) -> str:
     curves = [
         (each.name, check["curve"])
         for each in shown
-        for check in _checks_of(each)
+        for check in tables.distinct(each.run.checks)
         if check["checkpoint"] == "best" and check.get("curve")
     ]
     epsilons = [each.run.config["test.epsilon"] for each in shown]
@@ -202,7 +202,7 @@ def _checks(shown: Sequence[Shown]) -> str:
     """A row for each failed check, and for each run without one."""
     rows = []
     for each in shown:
-        found = _checks_of(each)
+        found = tables.distinct(each.run.checks)
         failed = [check for check in found if not check["passed"]]
         passed = cell(f"all {len(found)} passed", "ok") if found else cell("not checked", "none")
         cells = [page.check_cells(check) for check in failed] or [[cell(""), passed, cell("")]]
@@ -211,16 +211,8 @@ def _checks(shown: Sequence[Shown]) -> str:
     return html_parts.table(texts("run", "check", "", "found", tag="th"), rows) if rows else ""
 
 
-def _checks_of(each: Shown) -> list[Mapping[str, Any]]:
-    return tables.distinct(files.read_json_lines(each.run.workdir / "checks.jsonl"))
-
-
 def _made(each: Shown) -> str:
-    commands = files.read_json_lines(each.run.workdir / "commands.jsonl")
-    config = json.dumps(json.loads((each.run.workdir / "config.json").read_text()), indent=1)
-    summary = f"{each.full_name}: {each.status} ({each.run.workdir})"
-    return html_parts.details(
-        summary,
-        page.provenance(each.run.results, commands)
-        + html_parts.details("config.json", f"<pre>{html.escape(config)}</pre>"),
-    )
+    run = each.run
+    config = page.folded_config(json.loads((run.workdir / "config.json").read_text()))
+    said = page.provenance(run.results, run.commands)
+    return html_parts.details(f"{each.full_name}: {each.status} ({run.workdir})", said + config)
