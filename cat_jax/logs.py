@@ -51,7 +51,8 @@ class MetricsLog:
           **more: further fields, such as the epoch.
 
         Raises:
-          NonFiniteLoss: naming the first step at which a metric is not finite.
+          NonFiniteLoss: naming the first step at which a metric is not finite; metrics.jsonl then
+            ends with it, for those who read the file.
         """
         if not self._pending:
             return {}
@@ -59,6 +60,7 @@ class MetricsLog:
         for step, values in zip(steps, metrics, strict=True):
             for name, value in values.items():
                 if not math.isfinite(value):
+                    self.write(int(step), {name: float(value), **more})
                     raise NonFiniteLoss(f"{name} is {float(value)} at step {int(step)}")
         means = {n: float(sum(m[n] for m in metrics) / len(metrics)) for n in metrics[0]}
         now = time.monotonic()

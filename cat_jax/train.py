@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import math
 import pathlib
 import signal
 from collections.abc import Iterator
@@ -186,6 +187,7 @@ class _Run:
         try:
             checkpoint.save(folder, state, meta, keep=keep)
         except ValueError as error:
+            self.log.write(int(state.step), {"parameters": math.nan, **meta})
             raise NonFiniteLoss(str(error)) from error
         self.log.restart_clock()
 

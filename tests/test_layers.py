@@ -29,13 +29,13 @@ LAYERS = {
     "evaluate": 4,
     "checks": 5,
     "settings": 4,
-    "theory": 4,
     "masks": 5,
     "sweep": 5,
     "build": 5,
     "validation": 6,
     "train": 6,
     "report": 6,
+    "theory": 7,  # Its page has the form of the report's.
     "robustness": 7,
     "main": 8,
 }

@@ -1,6 +1,8 @@
-"""The HTML report of a run: all that the run left, in one file, and what is missing."""
+"""The HTML of a run, and of each table: all that runs left, in one file, and what is missing."""
 
+import html
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -8,10 +10,14 @@ import subprocess
 import numpy as np
 import pytest
 import small_runs
+from test_tables import CAT_CENT, CAT_CW, make
 
 from cat_jax import files, main, masks
-from cat_jax.report import page, plots
+from cat_jax.report import output, page, plots, runs, texts
+from cat_jax.report.sheet import Asked
+from cat_jax.theory import page as theory_page
 
+ROOT = pathlib.Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -99,20 +105,99 @@ def test_a_repeated_command_is_noted_once(workdir):
     ]
 
 
+@pytest.fixture(scope="module")
+def pages(workdir, tmp_path_factory):
+    """Every kind of page by its name: (where it comes from, its HTML)."""
+    folder = tmp_path_factory.mktemp("tables")
+    run = make(folder, CAT_CW)
+    for name in ("metrics.jsonl", "masks.npz", "commands.jsonl"):
+        shutil.copy(workdir / name, run)
+    checks = files.read_json_lines(workdir / "checks.jsonl")
+    checks[0] |= {"passed": False, "text": "1 < 2 & wrong"}
+    files.write_json_lines(run / "checks.jsonl", checks)
+    make(folder, CAT_CENT)
+    make(folder, CAT_CENT, 1, num_steps=500)
+    asked = Asked(runs.find(folder))
+    of = {"mnist": asked, "cifar100": Asked([], scale=0.1), "claims": asked, "losses": asked}
+    written = {
+        name: output.as_html(name, output.build(name, asked), output.draw(name, asked), asked)
+        for name, asked in of.items()
+    }
+    theory = ROOT / "docs" / "results" / "theory"
+    pictures = sorted(theory.glob("*.png"))
+    written["theory"] = theory_page.html((theory / "theory.md").read_text(), pictures)
+    return written | {"report": (workdir / "report.html").read_text()}
+
+
+def alts(text):
+    """The pictures inside a page, by what they are called; formulas aside."""
+    return re.findall(r'<figure><img src="data:image/png;base64,[^"]+" alt="([^"]+)"', text)
+
+
+def test_a_tables_page_holds_its_numbers_its_figure_and_its_runs(pages):
+    text = pages["mnist"]
+    assert alts(text) == [
+        *("Figure", "Losses", "Accuracy on the validation split", "Mean of M"),
+        *("Masks of CAT_cw(0.4), seed 0", "Accuracy against epsilon"),
+    ]
+    assert '<td class="number">99.0 (±0.4)</td>' in text and "no run" in text
+    assert '<tr class="published"><td>published</td><td class="number">99.1</td>' in text
+    checks = text.partition('<h2 id="checks')[2].partition("<h2")[0]
+    assert checks.count("<tr>") == 4, "the head, what failed, and two runs without checks"
+    assert "1 &lt; 2 &amp; wrong" in checks and "not checked" in checks
+    made = text.partition('<h2 id="how-each')[2]
+    assert made.count("<summary>CAT_") == 3 and "--config=&#x27;a b&#x27;" in made
+    assert "2 of 40 runs done." in text and text.count('class="better">done') == 2
+    assert "not as their rows have them, each named by how: 1." in text
+
+
+def test_a_tables_page_without_runs_says_what_is_missing(pages):
+    text = pages["cifar100"]
+    assert alts(text) == ["Figure"] and '<td class="number">58.5</td>' in text
+    assert "0 of 5 runs done." in text and "No run yet" in text and "SCALED: 0.1 of" in text
+    assert text.count('class="none">missing') == 5
+
+
+def test_verdicts_are_counted_and_formulas_are_pictures(pages):
+    assert re.search(r"The paper&#x27;s numbers: \d+ supported, 4 contradicted", pages["claims"])
+    assert pages["claims"].count('class="worse">contradicted') == 4
+    assert pages["losses"].count('class="formula"') == len(texts.LOSSES)
+
+
+def test_the_theory_has_its_pictures_in_their_places(pages):
+    found = re.findall(r"<h2>(.*?):|<h2>(Learned)|alt=.(Theory \w+)", pages["theory"])
+    assert ["".join(parts) for parts in found] == [
+        *("Theorem 1", "Theory counterexamples", "Theorem 2", "Theory bounds", "Learned"),
+        *("Theory balls", "Theory boundaries"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["report", "mnist", "cifar100", "claims", "losses", "theory"])
+def test_a_page_needs_no_other_file(pages, name):
+    assert not re.search(r'(src|href)="(?!data:|#)', pages[name])
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-def test_a_browser_shows_every_picture_and_finds_no_fault(workdir, tmp_path):
+def test_a_browser_shows_every_picture_and_finds_no_fault(pages, tmp_path):
+    """One start for all pages: each in a frame of its own, as wide as a window."""
+    frames = "".join(
+        f'<iframe width="1300" name="{name}" srcdoc="{html.escape(text)}"></iframe>'
+        for name, text in pages.items()
+    )
     script = (
-        "<script>addEventListener('load', () => { document.title = JSON.stringify("
-        "[...document.images].map(i => i.complete && i.naturalWidth > 100)); });</script>"
+        "addEventListener('load', () => { document.title = JSON.stringify("
+        "Object.fromEntries(Array.from(frames).map(f => [f.name, ["
+        "f.document.documentElement.scrollWidth <= 1300,"
+        "...[...f.document.images].map(i => i.complete && i.naturalWidth > 60)]]))); });"
     )
     shown = tmp_path / "shown.html"
-    shown.write_text((workdir / "report.html").read_text().replace("</body>", f"{script}</body>"))
+    shown.write_text(f"<!doctype html><title></title>{frames}<script>{script}</script>")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
     flags += ["--disable-background-networking", "--disable-component-update", "--disable-quic"]
     flags += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     done = subprocess.run(
         [CHROMIUM, *flags, shown.as_uri()], capture_output=True, text=True, timeout=120, check=True
     )
-    title = re.search(r"<title>(.*?)</title>", done.stdout).group(1)
-    assert json.loads(title) == [True] * 5
+    found = json.loads(re.search(r"<title>(.*?)</title>", done.stdout).group(1))
+    assert found == {name: [True] * (1 + text.count("<img")) for name, text in pages.items()}
     assert "CONSOLE" not in done.stderr, done.stderr

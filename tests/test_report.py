@@ -121,8 +121,10 @@ def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_pa
     assert "| CAT_cw(0.4)   | ours, 5000 held out, 1000 test images |" in done.stdout
     assert "| 95.0 (±1.5) !-" in done.stdout and "Runs done: 0 of 40" in done.stdout
     names = {path.name for path in out.iterdir()}
-    kinds = {f"{name}.{kind}" for name in ("mnist", "claims") for kind in ("md", "tex", "csv")}
-    assert names == kinds | {f"beta1.{kind}" for kind in ("md", "tex", "csv", "png", "pdf")}
+    kinds = ("md", "tex", "csv", "html")
+    texts = {f"{name}.{kind}" for name in ("mnist", "claims", "beta1") for kind in kinds}
+    figures = {f"{name}.{kind}" for name in ("mnist", "beta1") for kind in ("png", "pdf")}
+    assert names == texts | figures
 
 
 def test_the_runs_of_a_table_are_listed_with_what_is_added():

@@ -18,7 +18,18 @@ from test_build import SPECS
 
 from cat_jax import build, data, main, settings
 from cat_jax.report import __main__ as report_main
-from cat_jax.report import catalogue, cells, commands, output, render, runs, sheet, texts
+from cat_jax.report import (
+    bars,
+    catalogue,
+    cells,
+    commands,
+    measured,
+    output,
+    render,
+    runs,
+    sheet,
+    texts,
+)
 from cat_jax.report.__main__ import NAMES, needs
 from cat_jax.report.catalogue import TABLES
 from cat_jax.report.measured import Number
@@ -236,10 +247,13 @@ def test_a_diverged_seed_is_named_and_not_averaged(tmp_path):
         make(tmp_path, CAT_CW, seed)
     workdir = make(tmp_path, CAT_CW, 2, accuracies=COLUMNS | {"natural": 0.1}, steps=300)
     (workdir / "metrics.jsonl").write_text('{"step": 300, "classifier_loss": NaN}\n')
+    never = make(tmp_path, CAT_CW, 3, accuracies={}, steps=20)
+    (never / "metrics.jsonl").write_text('{"step": 20, "mask_loss": Infinity}\n')
     body, text = printed("mnist", tmp_path)
     assert body["CAT_cw(0.4)", "ours"][0] == "99.0 ± 0.0"
-    assert body["CAT_cw(0.4)", "ours"][-1] == "2 of 3"
-    assert "seed 2: diverged: a number is not finite, step 300 of 24000." in text
+    assert body["CAT_cw(0.4)", "ours"][-1] == "2 of 4"
+    assert "seed 2: diverged: classifier_loss is nan at step 300 of 24000." in text
+    assert "seed 3: diverged: mask_loss is inf at step 20 of 24000." in text
 
 
 def test_runs_of_other_conventions_lengths_and_choices_stand_apart(tmp_path):
@@ -269,6 +283,24 @@ def test_runs_of_other_conventions_lengths_and_choices_stand_apart(tmp_path):
     assert ours == ["ours, 2 of 40 epochs, 500 test images", "published"]
     assert "SCALED: 0.05" in text and "Runs done: 1 of 40" in text
     assert scaled["AT(0.3)", "ours"][0] == "no run"
+
+
+def test_what_a_command_sets_besides_is_told_and_stands_apart(tmp_path):
+    """Of fields that the table knows nothing of; those that change no number are not told."""
+    make(tmp_path, CAT_CW, 0)
+    for seed, more in enumerate(("--config.log_every=7", "--config.attack.num_steps=5"), 1):
+        workdir = make(tmp_path, CAT_CW, seed)
+        command = commands.command(CAT_CW, seed, "runs", more=[more, "--config.data_dir='a b'"])
+        (workdir / "commands.jsonl").write_text(lines_of([{"command": command, "time": ""}]))
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"][-1] == "2"
+    assert body["CAT_cw(0.4)", "ours, attack.num_steps=5"][-1] == "1"
+    assert "Runs done: 2 of 40" in text
+    for scale in (0.05, 0.001):
+        for row in {row.variant: row for _, row in ROWS}.values():
+            command = {"command": commands.command(row, 0, "runs", scale)}
+            run = measured.Run(tmp_path, {}, [], [], [command], [])
+            assert runs.set_besides(run, row) == [], "not the scale"
 
 
 def test_damage_is_told_and_radii_may_be_written_otherwise(tmp_path, caplog):
@@ -369,20 +401,66 @@ def test_figures_are_written_and_labelled(tmp_path):
     images |= {view: np.full((10, 28, 28, 1), 0.2) for view in ("mask", "calibrated")}
     workdir = make(tmp_path / "runs", CAT_CENT)
     np.savez(workdir / "masks.npz", digit=0.2, background=0.8, num_examples=1000, **images)
+    other = {"conventions": "paper", "selection": "validation", "num_validation": 500}
+    workdir = make(tmp_path / "runs", TABLES["curves"].rows[2], accuracies={}, **other)
+    line = {"step": 1, "epoch": 1.0, "validation_natural": 0.8, "validation_robust": 0.5}
+    (workdir / "metrics.jsonl").write_text(lines_of([line]))  # Its name in the legend is long.
     asked = Asked(runs.find(tmp_path / "runs"))
-    for name in ("beta1", "mask_visualisation", "curves", "adaptation"):
+    for name in ("beta", "beta1", "mask_visualisation", "curves", "adaptation"):
         figure = output.draw(name, asked)
         for axes in figure.axes if name != "mask_visualisation" else ():
             assert axes.get_xlabel() and axes.get_ylabel()
     output.show("mask_visualisation", asked, tmp_path / "out")
     kinds = {path.suffix for path in (tmp_path / "out").iterdir()}
-    assert kinds == {".md", ".tex", ".csv", ".png", ".pdf"}
+    assert kinds == {".md", ".tex", ".csv", ".png", ".pdf", ".html"}
     body, _ = printed("mask_visualisation", tmp_path / "runs")
     assert body["CAT_cent(0.4)", "ours"] == ["20.0", "80.0", "1000", "1"]
     labels = output.draw("beta1", asked).axes[0].get_legend_handles_labels()[1]
     assert "natural - 80, ours" in labels and "PGD-20 - 50, published" in labels
     scaled = Asked([], scale=0.1)
     assert "SCALED" in output.draw("larger_epsilon", scaled).get_suptitle()
+
+
+def test_bars_are_ours_and_black_marks_are_published(tmp_path):
+    table = TABLES["mnist"]
+    for seed, shift in enumerate((0.0, 0.02)):
+        make(tmp_path, CAT_CW, seed, accuracies={n: a - shift for n, a in COLUMNS.items()})
+    make(tmp_path, CAT_CENT, 0, num_steps=500)  # Not as the row has it.
+    axes = bars.draw(table, Asked(runs.find(tmp_path))).axes[0]
+    names = [text.get_text() for text in axes.get_xticklabels()]
+    assert names == [row.label for row in table.rows]
+    natural, *_ = axes.containers[1::2]  # Every other one is error bars.
+    heights = dict(zip(names, (bar.get_height() for bar in natural), strict=True))
+    assert heights.pop("CAT_cw(0.4)") == pytest.approx(98.0)
+    assert all(map(math.isnan, heights.values()))
+    segment = natural.errorbar.lines[2][0].get_segments()[-1]
+    assert segment[:, 1] == pytest.approx([98 - math.sqrt(2), 98 + math.sqrt(2)])
+    marks = [lines for lines in axes.collections if lines.get_label() == "published"]
+    ((left, right),) = (s for s in marks[0].get_segments() if len(s) and s[0][0] > 6.5)
+    bar = natural[-1]
+    assert left[0] == pytest.approx(bar.get_center()[0] - (right[0] - left[0]) / 2)
+    assert left[1] == right[1] == 99.1
+    assert "percent" in axes.get_ylabel() and axes.get_xlabel()
+    scaled = bars.draw(table, Asked([], scale=0.05))
+    assert "SCALED: 0.05" in scaled.get_suptitle()
+
+
+def test_the_tradeoff_is_a_point_for_each_row_and_whose(tmp_path):
+    table = TABLES["trades_tradeoff"]
+    make(tmp_path, table.rows[1], accuracies={"natural": 0.88, "pgd20": 0.47})
+    figure = output.draw(table.name, Asked(runs.find(tmp_path)))
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    found = {
+        label: handle.lines[0].get_xydata()[0]
+        for handle, label in zip(handles, labels, strict=True)
+    }
+    assert found.keys() == {
+        *("CAT_cw(beta1=0.3), published", "TRADES(beta=1), published", "TRADES(beta=1), ours"),
+    }
+    assert found["TRADES(beta=1), ours"] == pytest.approx([88, 47])
+    known = cells.published(table.rows[0], table)
+    expected = [known["natural"].mean, known["pgd20"].mean]
+    assert found["CAT_cw(beta1=0.3), published"] == pytest.approx(expected)
 
 
 def test_the_theory_is_computed_in_a_process_of_its_own(tmp_path, monkeypatch):

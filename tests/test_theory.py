@@ -346,6 +346,7 @@ def test_the_command_writes_its_files(tmp_path):
         "theory_counterexamples.png",
     ]
     assert all(path.stat().st_size > 20_000 for path in tmp_path.glob("*.png"))
+    assert (tmp_path / "theory.html").read_text().count("<img") == 4
 
 
 def test_computing_imports_no_matplotlib():

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import types
 
 import chex
 import jax
@@ -12,6 +13,7 @@ import pytest
 import small_runs
 
 from cat_jax import checkpoint, logs, train
+from cat_jax.report import measured
 from cat_jax.types import UsageError
 
 
@@ -69,7 +71,19 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, mo
     act_at(monkeypatch, 7, lambda metrics: metrics | {"classifier_loss": jnp.float32("nan")})
     with pytest.raises(UsageError, match=r"classifier_loss is nan at step 7.* step 5 is kept"):
         run(tmp_path)
-    assert [line["step"] for line in small_runs.metrics(tmp_path)] == [4, 5]
+    lines = small_runs.metrics(tmp_path)
+    assert [line["step"] for line in lines] == [4, 5, 7]
+    assert measured.not_finite(lines) == "classifier_loss is nan at step 7"
+
+
+def test_parameters_that_are_not_finite_are_told_as_a_loss_is(whole, tmp_path):
+    """Where every loss was finite: the last update was not."""
+    broken = jax.tree.map(lambda leaf: leaf * jnp.nan, whole[1].classifier)
+    run = types.SimpleNamespace(log=logs.MetricsLog(tmp_path, 0), _epoch=lambda step: 0.5)
+    with pytest.raises(logs.NonFiniteLoss, match="is not finite after step 12"):
+        train._Run._save(run, tmp_path / "last", whole[1].replace(classifier=broken), 1, {})
+    run.log.close()
+    assert measured.not_finite(small_runs.metrics(tmp_path)) == "parameters is nan at step 12"
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_path, monkeypatch):

@@ -63,7 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         default="runs",
         help="folder of runs, where none is named otherwise; default: runs",
     )
-    add("--out", type=pathlib.Path, help="also write NAME.md, .tex, .csv and, of a figure, .png")
+    add(
+        "--out",
+        type=pathlib.Path,
+        help="also write NAME.html, .md, .tex, .csv, and of a figure .png, .pdf",
+    )
     add("--seeds", help="such as 0,1,2; default: those of each row, and all that are found")
     add("--scale", default="1", help="share of the paper's training, above 0 and up to 1")
     add("--list-runs", action="store_true", help="print the commands to run, and no table")

@@ -1,5 +1,6 @@
 """The paper's figures of numbers: ours, over rows or epochs, with the published values."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
@@ -15,7 +16,9 @@ from cat_jax.report.specs import Panel, Row, Table
 
 matplotlib.use("Agg")
 EMPTY = "no run, and no published value"
+WIDTH = 90  # Of a panel, in letters of its legend.
 X_NAMES = {
+    "method.beta": "beta",
     "method.beta1": "beta1 (logarithmic)",
     "attack.epsilon": "epsilon in training, in 1/255 of the pixel range",
     "epoch": "epoch",
@@ -24,7 +27,7 @@ X_NAMES = {
 
 def draw(table: Table, asked: Asked) -> Figure:
     """One set of axes for each panel of the table."""
-    count = len(table.panels)
+    count, lines = len(table.panels), []
     figure = Figure(figsize=(5.2 * count, 4.2), layout="constrained")
     rows = {row.label: row for row in table.rows}
     for axes, panel in zip(figure.subplots(1, count, squeeze=False)[0], table.panels, strict=True):
@@ -36,17 +39,20 @@ def draw(table: Table, asked: Asked) -> Figure:
         else:
             _draw_rows(axes, panel, rows, table, asked)
         axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            columns = 2 if panel.x == "method.beta1" else 3
+        if names := axes.get_legend_handles_labels()[1]:
+            columns = max(1, min(3, WIDTH // (max(map(len, names)) + 6)))
             below = (0.5, -0.18)
             axes.legend(fontsize=7, ncols=columns, loc="upper center", bbox_to_anchor=below)
+            lines.append(math.ceil(len(names) / columns))
         else:
             axes.text(0.5, 0.5, EMPTY, ha="center", transform=axes.transAxes)
-    figure.suptitle(_title(table, asked), fontsize=9)
+    figure.set_figheight(3.8 + 0.16 * max(lines, default=0))
+    figure.suptitle(title_of(table, asked), fontsize=9)
     return figure
 
 
-def _title(table: Table, asked: Asked) -> str:
+def title_of(table: Table, asked: Asked) -> str:
+    """What stands above a figure; it says if runs are scaled."""
     scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the training"
     return table.title + scale
 
@@ -127,7 +133,7 @@ def _reference(
 def _draw_curves(
     axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, asked: Asked
 ) -> None:
-    """A metric over epochs: a line for each run, one colour for each row."""
+    """A metric over epochs: a line for each run, one colour for each row; dotted if it departs."""
     (metric,) = panel.y
     for i, (name, labels) in enumerate(panel.lines):
         named: set[str] = set()
@@ -137,5 +143,6 @@ def _draw_curves(
                 label = ", ".join((name, *runs.differences(run, row, table)))
                 if points:
                     shown = None if label in named else label
-                    axes.plot(*zip(*points, strict=True), color=f"C{i}", label=shown, lw=1)
+                    dashes = "-" if label == name else ":"
+                    axes.plot(*zip(*points, strict=True), dashes, color=f"C{i}", label=shown, lw=1)
                     named.add(label)

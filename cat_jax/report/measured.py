@@ -35,6 +35,8 @@ class Run:
     config: Mapping[str, Any]
     results: Sequence[Mapping[str, Any]]
     metrics: Sequence[Mapping[str, Any]]
+    commands: Sequence[Mapping[str, Any]]
+    checks: Sequence[Mapping[str, Any]]
 
     @property
     def seed(self) -> int:
@@ -44,13 +46,21 @@ class Run:
     @property
     def step(self) -> int:
         """The last one that anything was written of."""
-        return max((int(line["step"]) for line in (*self.metrics, *self.results)), default=0)
+        return max((int(line.get("step", 0)) for line in (*self.metrics, *self.results)), default=0)
 
     @property
     def diverged(self) -> bool:
         """Whether a number of metrics.jsonl is not finite."""
-        numbers = (value for line in self.metrics for value in line.values())
-        return any(isinstance(x, float) and not math.isfinite(x) for x in numbers)
+        return bool(not_finite(self.metrics))
+
+
+def not_finite(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """ "mask_loss is nan at step 300", the first such number of metrics.jsonl; "" without one."""
+    for line in metrics:
+        for name, value in line.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return f"{name} is {value} at step {line['step']}"
+    return ""
 
 
 def numbers(run: Run, table: Table) -> dict[str, Number]:

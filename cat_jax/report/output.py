@@ -1,4 +1,4 @@
-"""A table printed and, if asked for, written: Markdown, LaTeX, CSV, PNG and PDF."""
+"""A table printed and, if asked for, written: Markdown, LaTeX, CSV, HTML, PNG and PDF."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ import pathlib
 from matplotlib.figure import Figure
 
 from cat_jax import files
-from cat_jax.report import claims, figures, pictures, render, sheet, texts
+from cat_jax.report import bars, claims, figures, pictures, plots, render, sheet, table_page, texts
 from cat_jax.report.catalogue import TABLES
 from cat_jax.report.render import Grid
 from cat_jax.report.sheet import Asked
@@ -24,10 +24,11 @@ def show(name: str, asked: Asked, out: pathlib.Path | None) -> None:
     files.write_text(out / f"{name}.md", text(grid) + "\n")
     files.write_text(out / f"{name}.tex", render.latex(grid))
     files.write_text(out / f"{name}.csv", as_csv(name, grid, asked))
-    if (figure := draw(name, asked)) is not None:
+    if figure := draw(name, asked):
         for kind in ("png", "pdf"):
             with files.replacing(out / f"{name}.{kind}") as temporary:
                 figure.savefig(temporary, format=kind, dpi=150)
+    files.write_text(out / f"{name}.html", as_html(name, grid, figure, asked))
 
 
 def build(name: str, asked: Asked) -> Grid:
@@ -46,12 +47,23 @@ def as_csv(name: str, grid: Grid, asked: Asked) -> str:
     return stream.getvalue()
 
 
+def as_html(name: str, grid: Grid, figure: Figure | None, asked: Asked) -> str:
+    """A page that needs no other file."""
+    if name in TABLES:
+        png = plots.png(figure) if figure else None
+        return table_page.table_page(TABLES[name], grid, png, asked)
+    return table_page.text_page(grid)
+
+
 def draw(name: str, asked: Asked) -> Figure | None:
-    """The table's figure, if the paper has one."""
+    """The table's figure; None for texts."""
     if name == "adaptation":
         return pictures.adaptation()
     if name == "mask_visualisation":
         return pictures.masks(TABLES[name], asked)
-    if name in TABLES and TABLES[name].panels:
-        return figures.draw(TABLES[name], asked)
+    if name == "trades_tradeoff":
+        return bars.tradeoff(TABLES[name], asked)
+    if name in TABLES:
+        drawn = figures.draw if TABLES[name].panels else bars.draw
+        return drawn(TABLES[name], asked)
     return None

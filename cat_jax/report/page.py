@@ -1,6 +1,5 @@
 """One run as one HTML file that needs no other: numbers, curves, masks, checks, config, command."""
 
-import base64
 import html
 import json
 import pathlib
@@ -9,22 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from cat_jax import files
-from cat_jax.report import plots, tables
+from cat_jax.report import html_parts, measured, plots, tables
+from cat_jax.report.html_parts import picture
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; margin: 2em auto; max-width: 72em;
-  padding: 0 1em; }
-h1, h2 { line-height: 1.2; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.25em 0.8em; border-bottom: 1px solid #ddd; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
-.wide { overflow-x: auto; }
-figure { display: inline-block; margin: 0 1em 1em 0; vertical-align: top; }
-figure img { max-width: 100%; }
-figcaption { max-width: 34em; color: #555; font-size: 0.9em; }
-.ok { color: #00694d; } .failed { color: #b30000; font-weight: bold; }
-pre { background: #f6f6f6; padding: 1em; overflow-x: auto; }
-"""
+Records = Sequence[Mapping[str, Any]]
 
 
 def write_page(workdir: pathlib.Path) -> pathlib.Path:
@@ -48,32 +35,29 @@ def page(workdir: pathlib.Path) -> str:
         ("Training", _training(metrics)),
         ("Robustness against epsilon", _radii(checks, config)),
         ("Masks", _masks(workdir, metrics)),
-        ("How it was made", _provenance(results, commands)),
-        ("Config", _config(config)),
+        ("How it was made", provenance(results, commands)),
+        ("Config", folded_config(config)),
     ]
-    body = "\n".join(f"<h2>{name}</h2>\n{text}" for name, text in sections)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<h1>{html.escape(title)}</h1>\n{_summary(config, metrics, results, checks)}\n"
-        f"{body}\n</body>\n</html>\n"
-    )
+    summary = _summary(config, metrics, results, checks)
+    return html_parts.document(title, f"{summary}\n{html_parts.sections(sections)}")
 
 
 def _summary(
     config: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]],
-    results: Sequence[Mapping[str, Any]],
-    checks: Sequence[Mapping[str, Any]],
+    metrics: Records,
+    results: Records,
+    checks: Records,
 ) -> str:
     """One paragraph: what it is, how far it is, whether to trust it."""
     step = max((line["step"] for line in metrics), default=0)
+    diverged = measured.not_finite(metrics)
     checks = tables.distinct(checks)
     failed = sum(not check["passed"] for check in checks)
     said = [
         f"{config['classifier']['name']}, method {config['method']['name']}, seed "
         f"{config['seed']}, conventions {config['conventions']}; {step} steps of "
         f"{config['batch_size']} images so far.",
+        f'<span class="failed">Diverged: {diverged}.</span>' if diverged else "",
         "Not evaluated yet." if not results else "",
         f'<span class="failed">{failed} of {len(checks)} checks failed.</span>' if failed else "",
         f'<span class="ok">All {len(checks)} checks passed.</span>'
@@ -83,91 +67,72 @@ def _summary(
     return f"<p>{' '.join(filter(None, said))}</p>"
 
 
-def _results(workdir: pathlib.Path, results: Sequence[Mapping[str, Any]]) -> str:
+def _results(workdir: pathlib.Path, results: Records) -> str:
     if not results:
         return "<p>None yet.</p>"
     caption, *table = tables.runs_table([workdir]).split("\n\n")
     costs = tables.costs_table(workdir)
-    cost = f"<h3>What it cost</h3>\n{_table(costs)}" if costs else ""
+    cost = f"<h3>What it cost</h3>\n{html_parts.markdown_table(costs)}" if costs else ""
     lines = html.escape(caption).replace("\n", "<br>\n")
-    return f"<p>{lines}</p>\n{_table(table[-1])}\n{cost}"
+    return f"<p>{lines}</p>\n{html_parts.markdown_table(table[-1])}\n{cost}"
 
 
-def _checks(checks: Sequence[Mapping[str, Any]]) -> str:
+def _checks(checks: Records) -> str:
     if not checks:
         return "<p>None yet: they follow an evaluation.</p>"
-    rows = []
-    for check in tables.distinct(checks):
-        verdict = '<td class="ok">ok' if check["passed"] else '<td class="failed">FAILED'
-        name = html.escape(f"{check['checkpoint']} {check['name']}")
-        text = html.escape(check["text"])
-        rows.append(f'<tr><td>{name}</td>{verdict}</td><td style="text-align:left">{text}</td>')
-    return f'<div class="wide"><table>{"</tr>".join(rows)}</tr></table></div>'
+    rows = (html_parts.row(check_cells(check)) for check in tables.distinct(checks))
+    return html_parts.table(html_parts.texts("check", "", "found", tag="th"), rows)
 
 
-def _training(metrics: Sequence[Mapping[str, Any]]) -> str:
+def check_cells(check: Mapping[str, Any]) -> list[str]:
+    """A line of checks.jsonl as cells: name, verdict, what was found."""
+    kind, word = ("ok", "ok") if check["passed"] else ("failed", "FAILED")
+    name, text = html_parts.texts(f"{check['checkpoint']} {check['name']}", check["text"])
+    return [name, html_parts.cell(word, kind), text]
+
+
+def _training(metrics: Records) -> str:
     pictures = [
-        _picture(plots.losses(metrics), "Losses", "Means of the steps between two log lines."),
-        _picture(plots.accuracies(metrics), "Accuracy on the validation split", ""),
+        picture(plots.losses(metrics), "Losses", "Means of the steps between two log lines."),
+        picture(plots.accuracies(metrics), "Accuracy on the validation split", ""),
     ]
     return "\n".join(filter(None, pictures)) or "<p>Nothing was logged yet.</p>"
 
 
-def _radii(checks: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
+def _radii(checks: Records, config: Mapping[str, Any]) -> str:
     curves = [c["curve"] for c in checks if c["name"] == "growing_epsilon" and c.get("curve")]
     epsilon = float(Fraction(config["test"]["epsilon"]))
     drawn = plots.radii(curves[-1] if curves else [], epsilon)
     caption = "Of the images that the checks are made on, under APGD on the cross-entropy."
-    return _picture(drawn, "Accuracy against epsilon", caption) or "<p>Not measured yet.</p>"
+    return picture(drawn, "Accuracy against epsilon", caption) or "<p>Not measured yet.</p>"
 
 
-def _masks(workdir: pathlib.Path, metrics: Sequence[Mapping[str, Any]]) -> str:
-    if metrics and all(line.get("mask", 1.0) == 1.0 for line in metrics):
+def _masks(workdir: pathlib.Path, metrics: Records) -> str:
+    known = [line["mask"] for line in metrics if "mask" in line]
+    if known and set(known) == {1.0}:
         return "<p>This method has none.</p>"
     views = plots.load_gallery(workdir / "masks.npz")
     caption = "Class that the classifier says above each view; wrong ones are coloured."
     pictures = [
-        _picture(plots.mask_means(metrics), "Mean of M", "Over all pixels, while training."),
-        _picture(plots.gallery(views), "Masks of test images", caption) if views else "",
+        picture(plots.mask_means(metrics), "Mean of M", "Over all pixels, while training."),
+        picture(plots.gallery(views), "Masks of test images", caption) if views else "",
     ]
     return "\n".join(filter(None, pictures)) or "<p>Nothing was logged yet.</p>"
 
 
-def _provenance(results: Sequence[Mapping[str, Any]], commands: Sequence[Mapping[str, Any]]) -> str:
+def provenance(results: Records, commands: Records) -> str:
+    """Commands, commit and versions; says so where they are not known."""
     rows = [
         f"<p>{html.escape(c['time'])}</p><pre>{html.escape(c['command'])}</pre>" for c in commands
     ]
-    if results:
+    if results and "versions" in results[-1]:
         last = results[-1]
         versions = ", ".join(f"{name} {version}" for name, version in last["versions"].items())
         rows.append(f"<p>Commit {last['git_sha']}; {html.escape(versions)}.</p>")
     return "\n".join(rows) or "<p>Nothing is known yet.</p>"
 
 
-def _config(config: Mapping[str, Any]) -> str:
+def folded_config(config: Mapping[str, Any]) -> str:
+    """All of a config, until asked for only its name."""
     text = html.escape(json.dumps(config, indent=1))
-    return f"<details><summary>config.json</summary><pre>{text}</pre></details>"
-
-
-def _picture(png: bytes | None, title: str, caption: str) -> str:
-    """A figure with the picture inside the page."""
-    if png is None:
-        return ""
-    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    text = html.escape(f"{title}. {caption}".strip())
-    alt = html.escape(title)
-    return f'<figure><img src="{source}" alt="{alt}"><figcaption>{text}</figcaption></figure>'
-
-
-def _table(markdown: str) -> str:
-    """A Markdown table as HTML."""
-    head, _, *rows = (
-        [cell.strip() for cell in line.strip().strip("|").split("|")]
-        for line in markdown.strip().splitlines()
-    )
-    lines = [_row(head, "th"), *(_row(row, "td") for row in rows)]
-    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
-
-
-def _row(cells: Sequence[str], kind: str) -> str:
-    return "<tr>" + "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells) + "</tr>"
+    return html_parts.details("config.json", f"<pre>{text}</pre>")

@@ -10,20 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import mathtext
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 Records = Sequence[Mapping[str, Any]]
 
 # Of Okabe and Ito: told apart by colour-blind eyes too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 ROWS = ("natural", "adversarial", "mask", "calibrated")  # The rows of the paper's picture of M.
 
 
 def losses(metrics: Records) -> bytes | None:
     """Both losses over the epochs: means of the steps between two lines of metrics.jsonl."""
     curves = {
-        "classifier (Eq. 13)": _curve(metrics, "classifier_loss"),
-        "mask network (Eq. 14)": _curve(metrics, "mask_loss"),
+        "classifier (Eq. 13)": curve(metrics, "classifier_loss"),
+        "mask network (Eq. 14)": curve(metrics, "mask_loss"),
     }
     return _lines(curves, "loss", None)
 
@@ -32,7 +34,7 @@ def accuracies(metrics: Records) -> bytes | None:
     """What each validation measured, in percent over the epochs."""
     names = {"natural": "natural", "under FGSM": "fgsm", "under PGD": "robust"}
     curves = {
-        label: [(x, 100 * y) for x, y in _curve(metrics, f"validation_{name}")]
+        label: [(x, 100 * y) for x, y in curve(metrics, f"validation_{name}")]
         for label, name in names.items()
     }
     return _lines(curves, "validation accuracy / %", (0, 100))
@@ -40,7 +42,7 @@ def accuracies(metrics: Records) -> bytes | None:
 
 def mask_means(metrics: Records) -> bytes | None:
     """The mean of M over the epochs."""
-    return _lines({"mean of M": _curve(metrics, "mask")}, "mean of the mask M", (0, 1))
+    return _lines({"mean of M": curve(metrics, "mask")}, "mean of the mask M", (0, 1))
 
 
 def radii(curve: Sequence[Sequence[float]], epsilon: float) -> bytes | None:
@@ -57,7 +59,7 @@ def radii(curve: Sequence[Sequence[float]], epsilon: float) -> bytes | None:
     axes.axvline(epsilon, color=COLOURS[1], linestyle="--", label=f"tested at {epsilon:.3g}")
     axes.set(xlim=(0, 1), ylim=(0, 100))
     axes.legend()
-    return _png(figure)
+    return png(figure)
 
 
 def gallery(views: Mapping[str, np.ndarray]) -> bytes:
@@ -84,7 +86,14 @@ def gallery(views: Mapping[str, np.ndarray]) -> bytes:
             wrong = said != views["labels"][column]
             axes.set_title(f"class {said}", fontsize=8, color=COLOURS[1] if wrong else "black")
         grid[row, 0].set_ylabel(name)
-    return _png(figure)
+    return png(figure)
+
+
+def formula(text: str) -> bytes:
+    """Mathematics between dollars, as TeX writes it, as an SVG file."""
+    stream = io.BytesIO()
+    mathtext.math_to_image(text, stream, FontProperties(size=13), format="svg")
+    return stream.getvalue()
 
 
 def load_gallery(file: pathlib.Path) -> dict[str, np.ndarray] | None:
@@ -96,8 +105,9 @@ def load_gallery(file: pathlib.Path) -> dict[str, np.ndarray] | None:
         return None
 
 
-def _curve(metrics: Records, name: str) -> list[tuple[float, float]]:
-    return [(line["epoch"], line[name]) for line in metrics if name in line]
+def curve(metrics: Records, name: str) -> list[tuple[float, float]]:
+    """(epoch, value) of each line of metrics.jsonl that has the value."""
+    return [(line["epoch"], line[name]) for line in metrics if line.keys() >= {"epoch", name}]
 
 
 def _lines(
@@ -117,7 +127,7 @@ def _lines(
     else:
         axes.set_ylim(bottom=0)
     axes.legend()
-    return _png(figure)
+    return png(figure)
 
 
 def _axes(x: str, y: str) -> tuple[Figure, Any]:
@@ -128,7 +138,8 @@ def _axes(x: str, y: str) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=110)
     return stream.getvalue()

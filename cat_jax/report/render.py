@@ -69,46 +69,72 @@ def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def latex(grid: Grid) -> str:
-    """A table environment that needs booktabs."""
-    columns = "".join(_columns(grid))
+    """A table that shrinks to the line; with several columns of long texts, landscape pages.
+
+    Needs the packages booktabs and graphicx; for the pages longtable, array and pdflscape.
+    """
+    caption = rf"\caption{{{escape(grid.caption)}}}"
+    label = rf"\label{{tab:{grid.name.replace('_', '-')}}}"
+    notes = [
+        rf"\par\smallskip{{\raggedright\scriptsize {escape(note)}\par}}" for note in grid.notes
+    ]
+    if kinds(grid).count("long") > 1:
+        return _pages(grid, caption + label, notes)
+    # \width is that of the whole.
+    fitting = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
     lines = [
-        r"\begin{table}",
-        r"\centering",
-        r"\small",
-        rf"\caption{{{escape(grid.caption)}}}",
-        rf"\label{{tab:{grid.name.replace('_', '-')}}}",
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        _latex_row(grid.head),
-        r"\midrule",
+        *(r"\begin{table}", r"\centering", r"\small", caption, label, r"\smallskip"),
+        rf"{fitting}{{\begin{{tabular}}{{{''.join(_columns(grid))}}}",
+        *(r"\toprule", _latex_row(grid.head), r"\midrule"),
         *map(_latex_row, grid.body),
-        r"\bottomrule",
-        r"\end{tabular}",
-        *(rf"\par\smallskip\footnotesize {escape(note)}" for note in grid.notes),
-        r"\end{table}",
+        *(r"\bottomrule", r"\end{tabular}}", *notes, r"\end{table}"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pages(grid: Grid, caption: str, notes: Sequence[str]) -> str:
+    """As many landscape pages as it takes; words may be broken after a bracket."""
+    rows = [
+        re.sub(r"([(,=])(?=[^ ])", r"\1\\allowbreak{}", _latex_row(cells)) for cells in grid.body
+    ]
+    lines = [
+        *(r"\begin{landscape}", r"\scriptsize", r"\setlength{\tabcolsep}{4pt}"),
+        rf"\begin{{longtable}}{{{''.join(_columns(grid))}}}",
+        rf"{caption}\tabularnewline",
+        *(r"\toprule", _latex_row(grid.head), r"\midrule", r"\endhead"),
+        *rows,
+        *(r"\bottomrule", r"\end{longtable}", *notes, r"\end{landscape}"),
     ]
     return "\n".join(lines) + "\n"
 
 
 def escape(text: str) -> str:
     """Text as LaTeX prints it; what is between dollars stays mathematics."""
-    return text if _is_maths(text) else "".join(ESCAPED.get(sign, sign) for sign in text)
+    return text if is_maths(text) else "".join(ESCAPED.get(sign, sign) for sign in text)
 
 
-def _is_maths(text: str) -> bool:
+def is_maths(text: str) -> bool:
+    """Whether a cell is between dollars."""
     return len(text) > 2 and text.startswith("$") and text.endswith("$")
 
 
 def _columns(grid: Grid) -> list[str]:
     """Numbers to the right, long texts in paragraphs that share the line, others to the left."""
-    cells = list(zip(grid.head, *grid.body, strict=True))
-    long = [i for i, column in enumerate(cells) if max(map(len, column)) > LONG]
+    found = kinds(grid)
+    count = found.count("long")
+    paragraph = rf"p{{{min(0.3, 0.62 / max(1, count)):.3f}\linewidth}}"
+    if count > 1:
+        paragraph = rf">{{\raggedright\arraybackslash}}{paragraph}"
+    return [{"long": paragraph, "number": "r", "": "l"}[kind] for kind in found]
+
+
+def kinds(grid: Grid) -> list[str]:
+    """Of each column: "long" with a text above LONG, "number" if all are, or ""."""
     made = []
-    for i, (_, *column) in enumerate(cells):
-        if i in long:
-            made.append(rf"p{{{0.7 / len(long):.2f}\linewidth}}")
-        else:
-            made.append("r" if i and all(map(_is_number, column)) else "l")
+    for i, (head, *column) in enumerate(zip(grid.head, *grid.body, strict=True)):
+        numbers = i and all(map(_is_number, column))
+        long = any(len(text) > LONG and not is_maths(text) for text in (head, *column))
+        made.append("long" if long else "number" if numbers else "")
     return made
 
 

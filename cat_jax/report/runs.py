@@ -6,6 +6,7 @@ A run is known by its config.json, never by its folder's name.
 import json
 import logging
 import pathlib
+import shlex
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -17,7 +18,17 @@ from cat_jax.report.specs import SIZES, Row, Table
 
 logger = logging.getLogger(__name__)
 LENGTH = ("num_epochs", "num_steps")
+LINES = ("results", "metrics", "commands", "checks")
 NEEDED = {"dataset", "variant", "seed", *LENGTH, "num_validation", "batch_size"}
+
+# Fields that a command may set and the run is still as its row has it: they change no number, or
+# go with the length of the training.
+HARMLESS = {
+    *("seed", "data_dir", "evaluation", "log_every", "save_every", "keep_checkpoints"),
+    *("mask_optimizer.drop_epochs", "attack.tau_epochs"),
+    *("test.num_examples", "test.num_checked", "test.batch_size", "test.num_restarts"),
+    *("test.unclipped", "test.subset_seed"),
+}
 
 
 def find(folder: pathlib.Path) -> list[Run]:
@@ -26,7 +37,7 @@ def find(folder: pathlib.Path) -> list[Run]:
     for path in sorted(folder.rglob("config.json")):
         try:
             config = flat(json.loads(path.read_text()))
-            run = Run(path.parent, config, *map(_lines(path.parent), ("results", "metrics")))
+            run = Run(path.parent, config, *map(_lines(path.parent), LINES))
         except (ValueError, AttributeError, OSError) as error:
             logger.warning("%s is left out: %s", path.parent, error)
             continue
@@ -83,8 +94,20 @@ def shortened(run: Run, row: Row) -> str:
     )
 
 
+def set_besides(run: Run, row: Row) -> list[str]:
+    """ "attack.num_steps=5": what the run's commands set and its row does not speak of.
+
+    Of what the configs hold besides, this module knows nothing: a run without a command, or of a
+    config file that was changed, is taken to be as its row has it.
+    """
+    words = [word for line in run.commands for word in shlex.split(line["command"])]
+    found = [word.removeprefix("--config.") for word in words if word.startswith("--config.")]
+    known = HARMLESS | row.expected().keys()
+    return sorted({text for text in found if text.partition("=")[0] not in known})
+
+
 def differences(run: Run, row: Row, table: Table) -> tuple[str, ...]:
-    """In what the run is not as the row says, in words: length, conventions, images."""
+    """In what the run is not as the row says, in words: length, conventions, images, fields."""
     expected = row.expected()
     said = [shortened(run, row)]
     for name in ("conventions", "selection"):
@@ -96,6 +119,7 @@ def differences(run: Run, row: Row, table: Table) -> tuple[str, ...]:
     full = SIZES[run.config["dataset"]][1]
     size = _tested(run, table) or run.config.get("test.num_examples") or full
     said.append(f"{size} test images" if size < full else "")
+    said += set_besides(run, row)
     return tuple(text for text in said if text)
 
 
@@ -125,9 +149,9 @@ def status(run: Run | None, row: Row, table: Table) -> str:
     """ "done", "missing", or how far it is."""
     if run is None:
         return "missing"
-    if run.diverged:
-        return f"diverged: a number is not finite, step {run.step} of {row.total_steps(run.config)}"
     total, found = row.total_steps(run.config), measured.numbers(run, table)
+    if run.diverged:
+        return f"diverged: {measured.not_finite(run.metrics)} of {total}"
     if run.step < total:
         return f"in progress, step {run.step} of {total}"
     lacking = [column for column in table.columns if column not in found]

@@ -6,6 +6,7 @@ import sys
 
 from cat_jax import files
 from cat_jax.theory import figures, summary, text
+from cat_jax.theory.page import html
 from cat_jax.theory.summary import Budget
 
 
@@ -23,14 +24,15 @@ def main() -> int:
 
 
 def write(folder: pathlib.Path | None, budget: Budget = summary.FULL) -> str:
-    """Writes theory.md, theory.csv and the pictures into `folder`, if any; returns the page."""
+    """Writes theory.md, .html, .csv and the pictures into `folder`, if any; returns the page."""
     theory = summary.compute(budget)
     page = text.page(theory)
     if folder is None:
         return page
     files.write_text(folder / "theory.md", page)
     files.write_text(folder / "theory.csv", text.table(theory))
-    figures.save(theory, folder)
+    pictures = figures.save(theory, folder)
+    files.write_text(folder / "theory.html", html(page, pictures))
     return page
 
 
