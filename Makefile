@@ -16,7 +16,7 @@ test:
 	$(python) -m pytest -m "not slow"
 
 test-all:
-	$(python) -m pytest
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(python) -m pytest
 
 quickstart:
 	launch/quickstart.sh

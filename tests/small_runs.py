@@ -32,6 +32,13 @@ def config(**overrides):
     return made
 
 
+def quick_config(**overrides):
+    """The config of plain training, whose step is the quickest to compile."""
+    made = digits.get_config("standard")
+    made.update_from_flattened_dict(OVERRIDES | {"evaluation": "natural"} | overrides)
+    return made
+
+
 def experiment(made, num_devices=1):
     """(experiment, data set, devices) of an unresolved config."""
     devices = jax.local_devices()[:num_devices]
@@ -45,15 +52,19 @@ def metrics(workdir):
     return [{k: v for k, v in line.items() if k != "images_per_second"} for line in lines]
 
 
+def flags(*arguments):
+    """What the command line says of a small run, and `arguments` after it."""
+    overrides = (f"--config.{field}={value}" for field, value in OVERRIDES.items())
+    return ["--config=cat_jax:digits", *overrides, *arguments]
+
+
 def command_line(*arguments, prelude=""):
     """`python -m cat_jax.main` with `arguments`, after the Python statements of `prelude`."""
     code = f"{prelude}\nimport runpy\nrunpy.run_module('cat_jax.main', run_name='__main__')"
     program = ["-c", code] if prelude else ["-m", "cat_jax.main"]
-    flags = ["--config=cat_jax:digits"]
-    flags += [f"--config.{field}={value}" for field, value in OVERRIDES.items()]
     one_device = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     return subprocess.Popen(
-        [sys.executable, *program, *flags, *arguments],
+        [sys.executable, *program, *flags(*arguments)],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import small_runs
+from absl.testing import flagsaver
 
 from cat_jax import files, main, settings
 from cat_jax.configs import _kept
@@ -27,20 +28,42 @@ BAD = {
 }
 
 
-def test_bad_input_is_answered_in_one_line_that_names_the_remedy(tmp_path):
-    workdir = f"--workdir={tmp_path / 'run'}"
-    started = {name: small_runs.command_line(workdir, *args) for name, (args, _) in BAD.items()}
+# In processes of their own: what parsing finds, what running finds.
+PROCESSES = ("no such flag", "epsilon on the wrong scale")
+
+
+def check_answer(name, status, output, errors, workdir):
+    assert status == 2, (name, errors)
+    assert output == "" and errors.count("\n") == 1, (name, errors)
+    assert errors.startswith("error: ") and BAD[name][1] in errors, (name, errors)
+    assert not workdir.exists(), "a start that fails leaves no workdir"
+
+
+# ml_collections loads config files in a way that Python 3.12 deprecates.
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_answered_in_one_line_that_names_the_remedy(
+    name, tmp_path, capsys, monkeypatch
+):
+    workdir = tmp_path / "run"
+    monkeypatch.setattr(main, "start_logging", lambda: None)  # caplog's to do.
+    argv = ["main", *small_runs.flags(f"--workdir={workdir}", *BAD[name][0])]
+    monkeypatch.setattr("sys.argv", argv)  # Overrides of a config are read from there.
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+        main.main(main.parse(argv))
+    check_answer(name, ended.value.code, *capsys.readouterr(), workdir)
+
+
+def test_a_process_that_is_given_bad_input_ends_likewise_and_help_explains(tmp_path):
+    workdir = tmp_path / "run"
+    started = {
+        name: small_runs.command_line(f"--workdir={workdir}", *BAD[name][0]) for name in PROCESSES
+    }
+    helpful = small_runs.command_line("--help")
     for name, process in started.items():
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == 2, (name, errors)
-        assert output == "" and errors.count("\n") == 1, (name, errors)
-        assert errors.startswith("error: ") and BAD[name][1] in errors, (name, errors)
-    assert not (tmp_path / "run").exists(), "a start that fails leaves no workdir"
-
-
-def test_help_explains(capsys):
-    process = small_runs.command_line("--help")
-    output, _ = process.communicate(timeout=60)
+        answer = process.communicate(timeout=120)
+        check_answer(name, process.returncode, *answer, workdir)
+    output, _ = helpful.communicate(timeout=120)
     assert "trains, or goes on if the workdir holds a checkpoint" in output
     assert "--workdir" in output and "--mode" in output
 
@@ -73,7 +96,8 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
 
 
 def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
-    main.run(small_runs.config(average_decay=0.9, num_steps=3), tmp_path / "run", "train")
+    config = small_runs.quick_config(average_decay=0.9, num_steps=3)
+    main.run(config, tmp_path / "run", "train")
     records = files.read_json_lines(tmp_path / "run" / "results.jsonl")
     names = list(dict.fromkeys(record["checkpoint"] for record in records))
     assert names == ["best", "last", "best_average", "last_average"]

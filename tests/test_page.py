@@ -88,8 +88,7 @@ def test_a_failed_check_is_on_the_first_lines(workdir, tmp_path):
 
 
 def test_a_method_without_a_mask_draws_none(tmp_path):
-    overrides = {"method.name": "at", "mask_net.name": "OnesMask", "num_steps": 4}
-    main.run(small_runs.config(**overrides), tmp_path / "run", "train")
+    main.run(small_runs.quick_config(num_steps=4), tmp_path / "run", "train")
     text = (tmp_path / "run" / "report.html").read_text()
     assert "This method has none." in text and "mask network" not in text
     assert not (tmp_path / "run" / "masks.npz").exists()

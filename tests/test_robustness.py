@@ -56,12 +56,16 @@ def test_suites_and_single_attacks_can_be_joined_and_bring_what_they_follow():
         names("pgd40_restarts5")
 
 
-def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "writes",
+    [[4], pytest.param([1, 3], marks=pytest.mark.slow)],  # An attack writes three times.
+)
+def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, capsys, writes):
     overrides = SHORT | {"evaluation": "standard"}
     whole = shutil.copytree(trained, tmp_path / "whole")
     main.run(small_runs.config(**overrides), whole, "evaluate")
     capsys.readouterr()
-    for number in (1, 3):
+    for number in writes:
         dies = (
             "import os, signal\n"
             "from cat_jax import results\n"

@@ -8,7 +8,7 @@ import pytest
 import small_runs
 
 from cat_jax import files, main, settings, sweep
-from cat_jax.configs import digits, preact_cifar10
+from cat_jax.configs import preact_cifar10
 from cat_jax.types import UsageError
 
 
@@ -107,9 +107,7 @@ def test_done_is_of_this_config_at_its_last_step_under_every_attack(tmp_path):
 
 
 def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsys, monkeypatch):
-    config = digits.get_config("standard")  # The quickest to compile.
-    overrides = dict(num_steps=1, evaluation="natural", num_validation=0)
-    config.update_from_flattened_dict(small_runs.OVERRIDES | overrides)
+    config = small_runs.quick_config(num_steps=1, num_validation=0)
     workdir = pathlib.Path(tmp_path / "sweep")
     arguments = (config, workdir, "train", ["beta1=0.05,0.1"], [])
     main.run_sweep(*arguments)

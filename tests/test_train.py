@@ -1,5 +1,7 @@
 """The loop: stopped and resumed equals uninterrupted, and what goes wrong is said."""
 
+import dataclasses
+import functools
 import logging
 import os
 import signal
@@ -16,10 +18,22 @@ from cat_jax import checkpoint, logs, train
 from cat_jax.report import measured
 from cat_jax.types import UsageError
 
+PLAIN = {"method.name": "standard", "mask_net.name": "OnesMask"}  # The quickest to compile.
+OF_THE_LOOP = {"num_steps", "log_every", "validation.every_epochs"}
+
+
+@functools.cache
+def compiled(num_devices, *overrides):
+    """The experiment whose step serves all runs that differ in what is of the loop alone."""
+    return small_runs.experiment(small_runs.config(**dict(overrides)), num_devices)[0]
+
 
 def run(workdir, num_devices=1, **overrides):
     """Trains a small run; returns (finished?, state in last/)."""
     made, dataset, devices = small_runs.experiment(small_runs.config(**overrides), num_devices)
+    of_the_step = (item for item in overrides.items() if item[0] not in OF_THE_LOOP)
+    shared = compiled(num_devices, *sorted(of_the_step))
+    made = dataclasses.replace(made, init=shared.init, step_fn=shared.step_fn)
     finished = train.train(made, dataset, workdir, devices)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     return finished, checkpoint.restore(found, jax.eval_shape(made.init))
@@ -112,17 +126,22 @@ def test_a_truncated_checkpoint_costs_the_steps_since_the_one_before_it(whole, t
     chex.assert_trees_all_equal(state, whole[1])
 
 
-def test_four_devices_train_as_one_does(whole, tmp_path):
-    """In float32, where a sum over devices rounds otherwise; the start is random."""
-    _, state = run(tmp_path, num_devices=4, **{"num_steps": 5})
-    _, one = run(tmp_path / "one", num_devices=1, **{"num_steps": 5})
+@pytest.mark.parametrize(
+    "method",
+    [PLAIN, pytest.param({}, marks=pytest.mark.slow)],  # CAT's step: see test_train_step too.
+)
+def test_four_devices_train_as_one_does(tmp_path, method):
+    """In float32, where a sum over devices rounds otherwise; CAT's start is random."""
+    few = method | {"num_steps": 5, "num_validation": 0}  # Validating takes as long to compile.
+    _, state = run(tmp_path, num_devices=4, **few)
+    _, one = run(tmp_path / "one", num_devices=1, **few)
     chex.assert_trees_all_close(state, one, rtol=1e-3, atol=1e-3)
 
 
 def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, monkeypatch):
     """Also where the signal to stop comes in the last step."""
     act_at(monkeypatch, 2, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
-    finished, _ = run(tmp_path, num_validation=0, num_steps=3)
+    finished, _ = run(tmp_path, num_validation=0, num_steps=3, **PLAIN)
     assert finished
     best, last = (small_runs.manifest(tmp_path, which) for which in ("best", "last"))
     assert best["step"] == last["step"] == 3
@@ -138,10 +157,11 @@ def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
 
 def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, caplog):
     frozen = {"optimizer.learning_rate": 0.0, "validation.every_epochs": 1, "num_validation": 16}
+    frozen |= PLAIN | {"method.name": "at", "batch_size": 80}
     with caplog.at_level(logging.WARNING, "cat_jax"):
-        run(tmp_path, num_steps=30, **frozen)  # Two epochs of 15 steps.
+        run(tmp_path, num_steps=6, **frozen)  # Two epochs of 3 steps.
         assert "has not left chance" not in caplog.text
-        run(tmp_path, num_steps=45, **frozen)
+        run(tmp_path, num_steps=9, **frozen)
     assert "has not left chance (1 in 10) for 3 validations" in caplog.text
 
 
@@ -194,7 +214,11 @@ def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
     assert best["meta"]["score"] == max(scores.values()) == scores[best["step"]]
 
 
-def test_a_run_killed_at_three_steps_equals_the_uninterrupted_one_bitwise(tmp_path):
+@pytest.mark.parametrize(
+    "steps",
+    [[8], pytest.param([3, 8, 12], marks=pytest.mark.slow)],  # After a checkpoint; before any too.
+)
+def test_a_run_killed_at_some_steps_equals_the_uninterrupted_one_bitwise(tmp_path, steps):
     deadly = (
         "import os, signal\nfrom cat_jax import logs\nadd = logs.MetricsLog.add\n"
         "def deadly(self, step, metrics):\n"
@@ -212,7 +236,7 @@ def test_a_run_killed_at_three_steps_equals_the_uninterrupted_one_bitwise(tmp_pa
 
     code, errors = start("whole")
     assert code == 0, errors
-    for step in (3, 8, 12):
+    for step in steps:
         assert start("killed", step)[0] == -signal.SIGKILL
     code, errors = start("killed")
     assert code == 0, errors
