@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -59,6 +60,13 @@ def command_line(*arguments, prelude=""):
         stderr=subprocess.PIPE,
         env=one_device,
     )
+
+
+def free_port():
+    """A port that nothing listens on."""
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]
 
 
 def manifest(workdir, which="last"):
