@@ -5,6 +5,7 @@ has read, `from_first` tells the others. One process is the case of all of this 
 """
 
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -17,7 +18,6 @@ from typing import Any, NoReturn, TypeVar
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from cat_jax.types import DEVICES, Array, PyTree, UsageError, check_choice
@@ -64,6 +64,7 @@ def start(
     else:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # Signals are the loop's.
     try:
         jax.distributed.initialize(
             coordinator,
@@ -79,6 +80,7 @@ def start(
             f"The processes did not find each other by {how} ({reason}); give all of them the "
             "same --coordinator=HOST:PORT and --num_processes, and each its --process_id."
         ) from error
+    from_first(lambda: None)  # All devices find together now that all processes are here: `_sum`.
 
 
 def _check(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
@@ -124,32 +126,47 @@ def from_first(compute: Callable[[], T]) -> T:
 
 def _broadcast(data: bytes) -> bytes:
     """The bytes of process 0."""
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
-    mine = np.zeros(math.ceil(size / BLOCK) * BLOCK, np.uint8)  # Most are of one shape then.
+    own = np.array([len(data)], np.int32) * is_first()
+    size = int(_sum(own)[0])
+    padded = np.zeros(math.ceil(size / BLOCK) * BLOCK, np.uint8)  # Most are of one shape then.
     if is_first():
-        mine[:size] = np.frombuffer(data, np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(mine)).tobytes()[:size]
+        padded[:size] = np.frombuffer(data, np.uint8)
+    return np.asarray(_sum(padded)).tobytes()[:size]
 
 
 class Agreement:
     """Whether any process says yes. It is told one call late, so that no step waits for it."""
 
-    def __init__(self, devices: Sequence[jax.Device]) -> None:
-        mesh = Mesh(np.array(devices), (DEVICES,))
-        whole = NamedSharding(mesh, PartitionSpec())
-        self._split = NamedSharding(mesh, PartitionSpec(DEVICES))
-        self._any = jax.jit(lambda flags: flags.any(), out_shardings=whole)
-        self._num_mine = len(places(devices))
-        self._asked: Array | bool = False
+    def __init__(self) -> None:
+        self._before: Array | None = None
 
     def __call__(self, said: bool) -> bool:
         """The answer to the call before this one; at once if there is one process."""
         if jax.process_count() == 1:
             return said
-        mine = np.full(self._num_mine, said)
-        before = self._asked
-        self._asked = self._any(jax.make_array_from_process_local_data(self._split, mine))
-        return bool(before)
+        before, self._before = self._before, _sum(np.array([said], np.int32))
+        return before is not None and bool(before[0] > 0)
+
+
+def _sum(values: np.ndarray) -> Array:
+    """The sum over all processes of what each of them gives, [N] -> [N].
+
+    By way of all devices, as in a training step: on CPUs each other set of them would have to find
+    together within 30 s at its first use, and processes may compile for longer than that.
+    """
+    split, add = _over_all_devices()
+    rows = np.zeros((jax.local_device_count(), *values.shape), values.dtype)
+    rows[0] = values
+    return add(jax.make_array_from_process_local_data(split, rows))
+
+
+@functools.cache
+def _over_all_devices() -> tuple[NamedSharding, Callable[[Array], Array]]:
+    """How rows are laid over the devices, a row each, and what adds them up."""
+    mesh = Mesh(np.array(jax.devices()), (DEVICES,))
+    whole = NamedSharding(mesh, PartitionSpec())
+    add = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=whole)
+    return NamedSharding(mesh, PartitionSpec(DEVICES)), add
 
 
 def places(devices: Sequence[jax.Device]) -> list[int]:

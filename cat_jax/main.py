@@ -42,7 +42,7 @@ from cat_jax.configs import _kept
 from cat_jax.report import page, tables
 from cat_jax.types import UsageError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("cat_jax.main")  # Not __main__, which the handler is not of.
 CONFIGS = pathlib.Path(__file__).parent / "configs"
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -59,6 +59,9 @@ COORDINATOR = flags.DEFINE_string(
 )
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
 PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
+STOPPED_STATUS = flags.DEFINE_integer(
+    "stopped_status", 0, "Exit status after a signal, with all saved; 75 for launch/preemptible.sh."
+)
 CLUSTER = flags.DEFINE_enum(
     "cluster", None, [*distributed.CLUSTERS], "Who knows the three flags above; none is asked."
 )
@@ -120,8 +123,8 @@ def run_sweep(
     sweeps: Sequence[str],
     seeds: Sequence[str],
     command: str = "",
-) -> None:
-    """`run` for each point of a sweep that is not done, and a table of all of them.
+) -> bool:
+    """`run` for each point of a sweep that is not done, and a table; False if a signal stopped it.
 
     Raises:
       UsageError: for what the caller can mend, and at the end if a run has failed.
@@ -140,6 +143,7 @@ def run_sweep(
     ended = sweep.run_all(made, workdir, run_one, done=done)
     if ended:
         print("\n" + tables.runs_table(ended))
+    return len(ended) == len(made)
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
@@ -221,15 +225,19 @@ def fail(text: str) -> NoReturn:
 def main(argv: Sequence[str]) -> None:
     """`run` with the flags; errors that the caller can mend become one line."""
     del argv
+    absl_logging.set_verbosity(absl_logging.FATAL)  # orbax and jax tell all; errors are raised.
     try:
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
         start_logging()
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
             command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
             if SWEEP.value or SEEDS.value:
-                run_sweep(CONFIG.value, workdir, MODE.value, SWEEP.value, SEEDS.value, command)
+                more = (SWEEP.value, SEEDS.value, command)
+                whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
             else:
-                run(CONFIG.value, workdir, MODE.value, command)
+                whole = run(CONFIG.value, workdir, MODE.value, command)
+        if not whole:
+            sys.exit(STOPPED_STATUS.value)
     except UsageError as error:
         fail(str(error))
     except Exception as error:
@@ -259,7 +267,6 @@ def start_logging() -> None:
     which = "" if first else f"process {jax.process_index()}: "
     handler = _BarHandler()
     handler.setFormatter(logging.Formatter(f"%(asctime)s {which}%(message)s", "%H:%M:%S"))
-    absl_logging.set_verbosity(absl_logging.FATAL)  # orbax tells all it does; errors are raised.
     package = logging.getLogger("cat_jax")
     package.setLevel(logging.INFO if first else logging.WARNING)
     package.propagate = False

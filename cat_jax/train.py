@@ -109,7 +109,7 @@ class _Run:
         """Steps until the last one, or until asked to stop."""
         config, total = self.config, self.experiment.num_steps
         state, key = self.state, jax.random.key(config.seed)
-        agree = distributed.Agreement(self.devices)
+        agree = distributed.Agreement()
         hidden = None if distributed.is_first() else True  # None: but on a terminal.
         bar = tqdm(total=total, initial=self.start, unit="step", disable=hidden, smoothing=0.05)
         with bar:
