@@ -5,6 +5,7 @@ has read, `from_first` tells the others. One process is the case of all of this 
 """
 
 import contextlib
+import faulthandler
 import functools
 import logging
 import math
@@ -63,6 +64,8 @@ def start(
         _check(coordinator, num_processes, process_id)
     else:
         return
+    # Where another process dies, jax says so and aborts: no stack of every thread after that.
+    faulthandler.disable()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # Signals are the loop's.
     try:

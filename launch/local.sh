@@ -52,4 +52,5 @@ for i in "${!processes[@]}"; do
     *) [ "$status" = 2 ] || status=75 ;;
   esac
 done
+[ "$status" != 75 ] || echo "Not done: the same command goes on from the last checkpoint." >&2
 exit "$status"

@@ -62,6 +62,12 @@ def command_line(*arguments, prelude=""):
     )
 
 
+def two_processes(*arguments):
+    """`command_line`, as two processes that train as one."""
+    joined = (f"--coordinator=localhost:{free_port()}", "--num_processes=2")
+    return [command_line(*arguments, *joined, f"--process_id={i}") for i in range(2)]
+
+
 def free_port():
     """A port that nothing listens on."""
     with socket.socket() as listening:
