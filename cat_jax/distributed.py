@@ -14,6 +14,7 @@ import pathlib
 import pickle
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -26,6 +27,7 @@ from cat_jax.types import DEVICES, Array, PyTree, UsageError, check_choice
 T = TypeVar("T")
 # Seconds of silence after which a process is taken for dead. The others then end: within 60.
 HEARTBEAT = 30
+GRACE = 3  # Seconds.
 BLOCK = 4096  # Bytes.
 TRY_AGAIN = 75  # Exit status, EX_TEMPFAIL of sysexits.h: nothing to mend, start all again.
 # Who tells a process which of how many it is; None: jax looks for itself, last for Kubernetes.
@@ -228,10 +230,13 @@ def is_loss(error: Exception) -> bool:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends this process at once.
+    """Ends this process, and does not wait for all of them, of which one is gone or never comes.
 
-    The usual end waits for all processes, of which one is gone or never comes.
+    Where they end for the same reason, the others may say it before process 0 is gone: then jax
+    aborts them.
     """
+    if is_first():
+        time.sleep(GRACE)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
