@@ -59,7 +59,7 @@ def save(
     _clear_unfinished(folder)
     _check_space(folder, host)
     try:
-        with _quiet_writers(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        with _quiet_writers(), _checkpointer() as checkpointer:
             checkpointer.save(path, args=ocp.args.StandardSave(host), force=True)
         manifest = {"step": step, "arrays": _shapes(host), "files": _sums(path), "meta": meta}
         files.write_text(path / MANIFEST, json.dumps(manifest, indent=1))
@@ -125,11 +125,19 @@ def restore(checkpoint: Checkpoint, template: TrainState) -> TrainState:
     abstract = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), template
     )
-    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    with _checkpointer() as checkpointer:
         restored: TrainState = checkpointer.restore(
             checkpoint.path.absolute(), args=ocp.args.StandardRestore(abstract)
         )
     return restored
+
+
+def _checkpointer() -> ocp.Checkpointer:
+    """Orbax's, told that this process is alone: it would wait for all of them otherwise."""
+    this = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=this, active_processes={this})
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def _steps(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -15,7 +15,7 @@ from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
-from cat_jax import results
+from cat_jax import distributed, results
 from cat_jax.data import Split, padded_batches, to_unit
 from cat_jax.results import UNKNOWN, Record, Result
 from cat_jax.types import DEVICES, Array, PyTree
@@ -49,8 +49,8 @@ class Evaluator:
     """A classifier's accuracies; each attack is compiled once and serves every checkpoint.
 
     Noise belongs to (seed, attack, index in the data set): flags depend neither on the batch
-    size nor on the number of devices. Batches are of one shape; where an attack has fewer examples
-    than half of that, of the half, a quarter and so on.
+    size nor on the number of devices and processes. Batches are of one shape; where an attack has
+    fewer examples than half of that, of the half, a quarter and so on.
     """
 
     def __init__(
@@ -100,10 +100,11 @@ class Evaluator:
         """
         started = time.monotonic()
         indices = np.arange(len(split.labels)) if indices is None else indices
-        variables = jax.device_put(variables, self._whole)
+        variables = distributed.spread(variables, self._whole)
         attack = self._compile(named)
         key = jax.random.fold_in(jax.random.key(self._seed), zlib.crc32(named.name.encode()))
-        record = results.read(file, identity, _blank(split, before, keep_images))
+        blank = _blank(split, before, keep_images)
+        record = distributed.from_first(lambda: results.read(file, identity, blank))
         spent = record.seconds
         unknown = np.flatnonzero(record.flags == UNKNOWN)
         if len(unknown) < len(record.flags):
@@ -112,7 +113,7 @@ class Evaluator:
         for places, count in padded_batches(len(unknown), batch_size):
             chosen = unknown[places]
             batch = split.take(chosen)
-            arguments = jax.device_put((*batch, indices[chosen]), self._split)
+            arguments = distributed.spread((*batch, indices[chosen]), self._split)
             right, queries, found = jax.device_get(attack(variables, key, *arguments))
             excess = _excess(named, batch.images, found)
             new = chosen[:count]
@@ -137,7 +138,7 @@ class Evaluator:
     def _compile(self, named: NamedAttack) -> Callable[..., Any]:
         if named.name not in self._compiled:
             self._compiled[named.name] = jax.jit(
-                functools.partial(attack_batch, self._classifier, named)
+                functools.partial(attack_batch, self._classifier, named), out_shardings=self._whole
             )
         return self._compiled[named.name]
 

@@ -16,13 +16,18 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
 configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
-mend, said in one line.
+mend, said in one line; 75 another of several processes is gone: start all of them again.
+
+    python -m cat_jax.main ... --coordinator=HOST:PORT --num_processes=2 --process_id=0
+
+is the first of two processes that train as one; launch/ starts them in several ways.
 """
 
 import logging
 import pathlib
 import shlex
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
@@ -32,12 +37,12 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, data, robustness, settings, sweep, train, workdirs
+from cat_jax import build, data, distributed, robustness, settings, sweep, train, workdirs
 from cat_jax.configs import _kept
 from cat_jax.report import page, tables
 from cat_jax.types import UsageError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("cat_jax.main")  # Not __main__, which the handler is not of.
 CONFIGS = pathlib.Path(__file__).parent / "configs"
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -49,6 +54,17 @@ SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
 )
 SEEDS = flags.DEFINE_list("seeds", [], "A run for each of these seeds.")
+COORDINATOR = flags.DEFINE_string(
+    "coordinator", None, "HOST:PORT of process 0, if there are several; then on each of them."
+)
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
+PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
+STOPPED_STATUS = flags.DEFINE_integer(
+    "stopped_status", 0, "Exit status after a signal, with all saved; 75 for launch/preemptible.sh."
+)
+CLUSTER = flags.DEFINE_enum(
+    "cluster", None, [*distributed.CLUSTERS], "Who knows the three flags above; none is asked."
+)
 
 
 def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: str = "") -> bool:
@@ -63,23 +79,18 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
     Raises:
       UsageError: for what the caller can mend.
     """
-    config = None if config is None else settings.resolve(config)
-    if workdirs.read_config(workdir) is not None:
-        kept = settings.resolve(_kept.get_config(str(workdir)))
-        config = config or kept
-        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
-    if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    devices = jax.local_devices()
+    config = distributed.from_first(lambda: _agreeing(config, workdir))
+    devices = jax.devices()
     dataset = data.load(config.dataset, config.data_dir)
+    distributed.refuse_different(f"the data set {config.dataset}", dataset.fingerprint)
     experiment = build.experiment(config, dataset.spec, devices)
     if mode == "train":
-        workdirs.claim(workdir)
+        distributed.from_first(lambda: workdirs.claim(workdir))
         workdirs.write_config(workdir, settings.as_dict(config))
         logger.info(
-            "%s %s: %d steps of %d images on %d %s device(s), in %s",
+            "%s %s: %d steps of %d images on %d %s device(s) of %d process(es), in %s",
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
-            *(len(devices), devices[0].platform, workdir),
+            *(len(devices), devices[0].platform, jax.process_count(), workdir),
         )
     whole = mode == "evaluate" or train.train(experiment, dataset, workdir, devices)
     if whole:
@@ -93,6 +104,18 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
     return whole
 
 
+def _agreeing(config: ConfigDict | None, workdir: pathlib.Path) -> ConfigDict:
+    """The config resolved, or that of the workdir; UsageError if they are of two experiments."""
+    config = None if config is None else settings.resolve(config)
+    if workdirs.read_config(workdir) is not None:
+        kept = settings.resolve(_kept.get_config(str(workdir)))
+        config = config or kept
+        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
+    if config is None:
+        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
+    return config
+
+
 def run_sweep(
     config: ConfigDict | None,
     workdir: pathlib.Path,
@@ -100,8 +123,8 @@ def run_sweep(
     sweeps: Sequence[str],
     seeds: Sequence[str],
     command: str = "",
-) -> None:
-    """`run` for each point of a sweep that is not done, and a table of all of them.
+) -> bool:
+    """`run` for each point of a sweep that is not done, and a table; False if a signal stopped it.
 
     Raises:
       UsageError: for what the caller can mend, and at the end if a run has failed.
@@ -114,9 +137,13 @@ def run_sweep(
         jax.clear_caches()  # Compiled functions of the run before; a process can hold only so many.
         return run(config, folder, mode, command)
 
-    ended = sweep.run_all(made, workdir, run_one, done=_is_done)
+    def done(config: ConfigDict, folder: pathlib.Path) -> bool:
+        return distributed.from_first(lambda: _is_done(config, folder))
+
+    ended = sweep.run_all(made, workdir, run_one, done=done)
     if ended:
         print("\n" + tables.runs_table(ended))
+    return len(ended) == len(made)
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
@@ -124,7 +151,7 @@ def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
         return False
     resolved = settings.resolve(config)
     spec = data.load(resolved.dataset, resolved.data_dir).spec
-    made = build.experiment(resolved, spec, jax.local_devices())
+    made = build.experiment(resolved, spec, jax.devices())
     return sweep.is_done(config, workdir, made.num_steps, {a.name for a in made.attacks})
 
 
@@ -190,22 +217,41 @@ def fail(text: str) -> NoReturn:
     """Says what is wrong in one line, and ends with status 2."""
     text = text.rpartition("UsageError: ")[2]  # The flags library wraps ours in a traceback.
     print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    if jax.distributed.is_initialized():
+        distributed.leave(2)
     sys.exit(2)
 
 
 def main(argv: Sequence[str]) -> None:
     """`run` with the flags; errors that the caller can mend become one line."""
     del argv
-    start_logging()
+    absl_logging.set_verbosity(absl_logging.FATAL)  # orbax and jax tell all; errors are raised.
     try:
-        workdir = pathlib.Path(str(WORKDIR.value))
-        command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
-        if SWEEP.value or SEEDS.value:
-            run_sweep(CONFIG.value, workdir, MODE.value, SWEEP.value, SEEDS.value, command)
-        else:
-            run(CONFIG.value, workdir, MODE.value, command)
+        distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
+        start_logging()
+        with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
+            command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
+            if SWEEP.value or SEEDS.value:
+                more = (SWEEP.value, SEEDS.value, command)
+                whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
+            else:
+                whole = run(CONFIG.value, workdir, MODE.value, command)
+        if not whole:
+            sys.exit(STOPPED_STATUS.value)
     except UsageError as error:
         fail(str(error))
+    except Exception as error:
+        if not jax.distributed.is_initialized():
+            raise
+        if not distributed.is_loss(error):
+            traceback.print_exc()
+            distributed.leave(1)
+        logger.error(
+            "Another process is gone (%s). Start all of them again with the same commands: the run "
+            "goes on from its last checkpoint.",
+            str(error).split("\n")[0],
+        )
+        distributed.leave(distributed.TRY_AGAIN)
 
 
 class _BarHandler(logging.Handler):
@@ -216,12 +262,13 @@ class _BarHandler(logging.Handler):
 
 
 def start_logging() -> None:
-    """This package's messages, from INFO, on standard error."""
+    """This package's messages on standard error: from INFO, of processes but the first WARNING."""
+    first = distributed.is_first()
+    which = "" if first else f"process {jax.process_index()}: "
     handler = _BarHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    absl_logging.set_verbosity(absl_logging.FATAL)  # orbax tells all it does; errors are raised.
+    handler.setFormatter(logging.Formatter(f"%(asctime)s {which}%(message)s", "%H:%M:%S"))
     package = logging.getLogger("cat_jax")
-    package.setLevel(logging.INFO)
+    package.setLevel(logging.INFO if first else logging.WARNING)
     package.propagate = False
     package.handlers = [handler]
 

@@ -5,6 +5,7 @@ if asked for, the adversarial images in adversarial/.
 """
 
 import contextlib
+import functools
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from cat_jax import (
     checkpoint,
     checks,
     data,
+    distributed,
     files,
     masks,
     provenance,
@@ -29,6 +31,7 @@ from cat_jax import (
     validation,
     workdirs,
 )
+from cat_jax.checkpoint import Checkpoint
 from cat_jax.checks import Finding
 from cat_jax.evaluate import Evaluator, NamedAttack
 from cat_jax.report import tables
@@ -56,17 +59,16 @@ def evaluate(
     template = jax.eval_shape(experiment.init)
     done: dict[tuple[int, str], tuple[list[Result], list[Finding]]] = {}
     for name, folder, suffix in evaluated(config.average_decay > 0):
-        found = checkpoint.newest(workdir / "checkpoints" / folder)
-        if found is None:
-            raise UsageError(f"{workdir} holds no checkpoint {folder}/; train first: --mode=train.")
-        state = checkpoint.restore(found, template)  # In the end that of last/.
+        found, state = distributed.from_first(  # In the end that of last/.
+            functools.partial(_restore, workdir / "checkpoints" / folder, template)
+        )
         if (this := (found.step, suffix)) not in done:
             variables = validation.weights(state)[suffix]
             done[this] = examine(
                 Weights(variables, name, f"step{found.step}{suffix}", found.digest)
             )
         results, findings = done[this]
-        of_run = describe(experiment, dataset, name, found.step)
+        of_run = describe(experiment, dataset, name, found)
         lines = [of_run | line(result) for result in results]
         by = ("checkpoint", "attack", "num_examples")
         workdirs.replace_lines(workdir / "results.jsonl", lines, *by)
@@ -78,6 +80,16 @@ def evaluate(
         print("\n" + tables.checks_list(workdir))
         if config.mask_net.name != "OnesMask":
             print("\n" + describe_mask(experiment, dataset, state, workdir))
+
+
+def _restore(folder: pathlib.Path, template: TrainState) -> tuple[Checkpoint, TrainState]:
+    found = checkpoint.newest(folder)
+    if found is None:
+        workdir = folder.parent.parent
+        raise UsageError(
+            f"{workdir} holds no checkpoint {folder.name}/; train first: --mode=train."
+        )
+    return found, checkpoint.restore(found, template)
 
 
 def evaluated(averaged: bool) -> list[tuple[str, str, str]]:
@@ -233,7 +245,7 @@ def describe_mask(
 
 
 def describe(
-    experiment: build.Experiment, dataset: data.Dataset, name: str, step: int
+    experiment: build.Experiment, dataset: data.Dataset, name: str, found: Checkpoint
 ) -> dict[str, Any]:
     """What the lines of a checkpoint in results.jsonl have in common."""
     config = experiment.config
@@ -244,7 +256,9 @@ def describe(
         "variant": config.variant,
         "seed": config.seed,
         "checkpoint": name,
-        "step": step,
+        "step": found.step,
+        "num_devices": found.meta.get("num_devices"),  # That its last steps were made on.
+        "sync_batch_norm": config.sync_batch_norm,
         "conventions": config.conventions,
         "selection": config.selection if config.num_validation else "none",
         "data_sha": dataset.fingerprint[:12],
@@ -270,5 +284,6 @@ def line(result: Result) -> dict[str, Any]:
 @contextlib.contextmanager
 def progress(text: str, total: int) -> Iterator[Any]:
     """A bar over examples; yields what is to be told how many are done."""
-    with tqdm(total=total, desc=text, unit="image", disable=None, leave=False) as bar:
+    hidden = None if distributed.is_first() else True  # None: but on a terminal.
+    with tqdm(total=total, desc=text, unit="image", disable=hidden, leave=False) as bar:
         yield lambda count: bar.update(count - bar.n)

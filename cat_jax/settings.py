@@ -8,6 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cat_jax.methods import CONVENTIONS
+from cat_jax.train_step import PARALLEL
 from cat_jax.types import UsageError, check_choice
 
 RADII = (
@@ -67,6 +68,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
             "0.999, or 0 for no average."
         )
     resolved.lock()
+    check_choice("config.parallel", resolved.parallel, PARALLEL)
     check_choice("config.selection", resolved.selection, ("validation", "test"))
     check_choice("config.validation.chosen_by", resolved.validation.chosen_by, CHOSEN_BY)
     check_choice("config.test.save_adversarial", resolved.test.save_adversarial, SAVED)
@@ -109,9 +111,11 @@ def radius(path: str, text: str) -> float:
 def fingerprint(config: ConfigDict) -> str:
     """Twelve hexadecimal digits of the config's SHA-256: equal for equal experiments.
 
-    Where the data are is left out, since their own fingerprint says which they are.
+    Where the data are is left out, since their own fingerprint says which they are, and what
+    spreads a step over devices, since it does not change it.
     """
-    fields = {name: value for name, value in as_dict(config).items() if name != "data_dir"}
+    left_out = ("data_dir", "parallel")
+    fields = {name: value for name, value in as_dict(config).items() if name not in left_out}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
 

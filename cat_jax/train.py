@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 import pathlib
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from cat_jax import checkpoint, data, validation
+from cat_jax import checkpoint, data, distributed, validation
 from cat_jax.build import Experiment
 from cat_jax.logs import MetricsLog, NonFiniteLoss
 from cat_jax.state import TrainState
@@ -41,7 +42,8 @@ def train(
     Args:
       experiment: what `build.experiment` made.
       dataset: its data.
-      workdir: gets metrics.jsonl, tensorboard/ and checkpoints/.
+      workdir: gets metrics.jsonl, tensorboard/ and checkpoints/, of which process 0 alone writes
+        and reads the last.
       devices: those that the experiment was built for.
 
     Returns:
@@ -83,7 +85,9 @@ class _Run:
             dataset.train, config.num_validation, config.seed
         )
         self.validator = Validator(experiment, dataset, held_out, devices)
-        self.state, self.start = self._begin()
+        self.places = distributed.places(devices)
+        state, self.start = distributed.from_first(self._begin)
+        self.state = distributed.replicate(state, devices)
         self.log = MetricsLog(workdir, self.start)
 
     def _begin(self) -> tuple[TrainState, int]:
@@ -93,17 +97,26 @@ class _Run:
         state = checkpoint.restore(found, jax.eval_shape(self.experiment.init))
         if found.step < self.experiment.num_steps:
             logger.info("Resuming from the checkpoint of step %d.", found.step)
+            before, now = found.meta.get("num_devices"), len(self.devices)
+            if before not in (None, now) and not self.config.sync_batch_norm:
+                logger.warning(
+                    "Batch statistics are of each device (config.sync_batch_norm=False): on %d "
+                    "devices, after %d, the run is not the one that it was.",
+                    *(now, before),
+                )
         return state, found.step
 
     def loop(self, stop: Stop) -> bool:
         """Steps until the last one, or until asked to stop."""
         config, total = self.config, self.experiment.num_steps
         state, key = self.state, jax.random.key(config.seed)
-        bar = tqdm(total=total, initial=self.start, unit="step", disable=None, smoothing=0.05)
+        agree = distributed.Agreement()
+        hidden = None if distributed.is_first() else True  # None: but on a terminal.
+        bar = tqdm(total=total, initial=self.start, unit="step", disable=hidden, smoothing=0.05)
         with bar:
             for step in range(self.start, total):
                 state, metrics = self.experiment.step_fn(state, self._batch(step), key)
-                done, bar_text, stopping = step + 1, {}, stop.asked
+                done, bar_text, stopping = step + 1, {}, agree(stop.asked)
                 validate = self._validates_at(done)
                 save = stopping or done == total or done % config.save_every == 0
                 if self.log.add(done, metrics) >= config.log_every or validate or save:
@@ -125,15 +138,17 @@ class _Run:
 
     def kept(self) -> str:
         """One sentence on what a user still has."""
+        if not distributed.is_first():
+            return ""
         found = checkpoint.newest(self.last)
         where = f"The checkpoint of step {found.step} is kept in {found.path}." if found else ""
         return where or "No checkpoint had been written."
 
     def _batch(self, step: int) -> dict[str, np.ndarray]:
-        """Batch `step`, split over devices: [D, B/D, ...]."""
+        """This process's part of batch `step`, split over its devices: [D, B/D, ...]."""
         indices = data.batch_indices(
             self.config.seed, step, len(self.split.labels), self.config.batch_size
-        ).reshape(len(self.devices), -1)
+        ).reshape(len(self.devices), -1)[self.places]
         images, labels = self.split.images[indices], self.split.labels[indices]
         return {"image": images, "label": labels, "index": indices.astype(np.int32)}
 
@@ -163,7 +178,7 @@ class _Run:
         scores, epoch = self.validator(state), self._epoch(step)
         for suffix, total in validation.totals(scores, self.config.validation.chosen_by):
             best = self.folders / f"best{suffix}"
-            found = checkpoint.newest(best)
+            found = distributed.from_first(functools.partial(checkpoint.newest, best))
             if found is None or total > found.meta["score"]:
                 self._save(best, state, 1, {"score": total, **scores})
         mask = self.log.latest["mask"]  # Over the steps of the last line of the log.
@@ -183,9 +198,11 @@ class _Run:
     def _save(
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
     ) -> None:
-        meta = {"epoch": self._epoch(int(state.step)), **meta}
+        devices = {"num_devices": len(self.devices)}
+        meta = {"epoch": self._epoch(int(state.step)), **devices, **meta}
+        save = functools.partial(checkpoint.save, folder, state, meta, keep=keep)
         try:
-            checkpoint.save(folder, state, meta, keep=keep)
+            distributed.from_first(save)
         except ValueError as error:
             self.log.write(int(state.step), {"parameters": math.nan, **meta})
             raise NonFiniteLoss(str(error)) from error

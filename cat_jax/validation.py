@@ -49,6 +49,8 @@ class Validator:
         average; of the classifier itself "validation_fgsm" and "validation_zero_gradients" too.
         """
         scores = {}
+        if jax.process_count() > 1:
+            state = jax.device_get(state)
         for suffix, variables in weights(state).items():
             scores[f"validation_natural{suffix}"] = self._accuracy(variables, build.NATURAL)
             scores[f"validation_robust{suffix}"] = self._accuracy(variables, self._attack)

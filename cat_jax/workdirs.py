@@ -10,9 +10,8 @@ from cat_jax.types import UsageError
 
 # What a resumed run may change: it does not touch the steps that are done. Nor does num_epochs,
 # but under a schedule that stretches over them all.
-FREE = {"data_dir", "evaluation", "test", "log_every", "save_every", "keep_checkpoints"} | {
-    "num_epochs",
-    "num_steps",
+FREE = {"data_dir", "parallel", "num_epochs", "num_steps", "evaluation", "test"} | {
+    *("log_every", "save_every", "keep_checkpoints")
 }
 STRETCHING = {"cosine", "cyclic"}
 

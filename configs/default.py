@@ -82,6 +82,7 @@ def get_config() -> ConfigDict:
     config.classifier.normalize = True  # False: mean and std are left unused.
     config.mask_net = ConfigDict({"name": "SmallMask"})
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).
+    config.parallel = "pmap"  # Or "shard_map": the same step over all devices by the newer API.
     config.sync_batch_norm = True  # Batch statistics over all devices; False: each its own.
     config.average_decay = 0.0  # Of a moving average of the classifier, evaluated too; 0: none.
 

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it. Goes to the repository root and defines
 #
-#   set_up runtime|dev|cuda   make the virtual environment, or complete it, and set $python to its
-#                             Python; cuda is runtime with what NVIDIA GPUs need
+#   set_up runtime|dev|cuda|tpu   make the virtual environment, or complete it, and set $python to its
+#                                 Python; cuda and tpu are runtime with what NVIDIA GPUs and TPUs need
 #
 # Environment: PYTHON, the Python (3.11 or later) to make it with; VENV, its folder, by default .venv
 # in the repository root; CAT_JAX_DATA, the prepared data sets. All may be relative to the caller's
@@ -94,8 +94,9 @@ set_up() {
   [ "$kind" = runtime ] || requirements="requirements-$kind.txt"
   make_venv
   python=$VENV/bin/python
-  now=$(digest setup.cfg pyproject.toml requirements.txt requirements-dev.txt requirements-cuda.txt)
-  # What is installed for dev or cuda serves runtime too.
+  now=$(digest setup.cfg pyproject.toml requirements.txt requirements-dev.txt requirements-cuda.txt \
+    requirements-tpu.txt)
+  # What is installed for dev, cuda or tpu serves runtime too.
   if grep -qsxe "$now $kind" "$VENV/.cat_jax-stamp" ||
     { [ "$kind" = runtime ] && grep -qs "^$now " "$VENV/.cat_jax-stamp"; }; then
     return
@@ -106,4 +107,14 @@ set_up() {
   "$python" -m pip install --quiet --disable-pip-version-check --no-input -r "$requirements" -e .
   echo "$now $kind" > "$VENV/.cat_jax-stamp"
   rm -f "$VENV/.cat_jax-unfinished"
+}
+
+# Prints the gcloud command with which every host of the TPU VM named by TPU, in zone ZONE, gives the
+# arguments of Python $1, quoted for a shell, to the Python of its environment.
+tpu_command() {
+  if [ -z "${TPU:-}" ] || [ -z "${ZONE:-}" ]; then
+    fail "no TPU VM is named; give it and its zone: TPU=... ZONE=... $0"
+  fi
+  printf 'gcloud compute tpus tpu-vm ssh %q --zone=%q --worker=all --command=%q\n' \
+    "$TPU" "$ZONE" "cd cat_jax && . launch/_setup.sh && set_up tpu && \"\$python\" $1"
 }

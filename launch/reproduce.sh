@@ -12,7 +12,7 @@
 #
 #   --slurm   prints an sbatch command for each run instead of running it; SBATCH_OPTIONS are added
 #   --tpu     prints a gcloud command for each run, for the TPU VM named by TPU in zone ZONE, whose
-#             home folder has the repository and its environment in cat_jax/; RUNS and CAT_JAX_DATA
+#             home folders have the repository in cat_jax/; RUNS and CAT_JAX_DATA
 #             are then folders of the VM
 #
 # Pipe these into bash to submit them, and give the command without --slurm or --tpu for the table.
@@ -85,12 +85,8 @@ for_slurm() {
 # Prints a gcloud command for each line; every host of the TPU runs it.
 for_tpu() {
   local line
-  if [ -z "${TPU:-}" ] || [ -z "${ZONE:-}" ]; then
-    fail "no TPU VM is named; give it and its zone: TPU=... ZONE=... $0 $table --tpu"
-  fi
   while read -r line; do
-    printf 'gcloud compute tpus tpu-vm ssh %q --zone=%q --worker=all --command=%q\n' \
-      "$TPU" "$ZONE" "cd cat_jax && .venv/bin/$line"
+    tpu_command "${line#python } --cluster=tpu"
   done
 }
 

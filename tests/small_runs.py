@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -70,6 +71,19 @@ def command_line(*arguments, prelude=""):
         stderr=subprocess.PIPE,
         env=one_device,
     )
+
+
+def two_processes(*arguments):
+    """`command_line`, as two processes that train as one."""
+    joined = (f"--coordinator=localhost:{free_port()}", "--num_processes=2")
+    return [command_line(*arguments, *joined, f"--process_id={i}") for i in range(2)]
+
+
+def free_port():
+    """A port that nothing listens on."""
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]
 
 
 def manifest(workdir, which="last"):

@@ -17,6 +17,7 @@ LAYERS = {
     "data": 1,
     "state": 1,
     "weight_perturbation": 1,
+    "distributed": 1,
     "logs": 1,
     "results": 1,
     "workdirs": 1,

@@ -70,7 +70,8 @@ def test_for_slurm_and_for_a_tpu_commands_are_printed(reproduce):
     done = run("mnist", "--tpu", "--seeds=0", TPU="vm", ZONE="here")
     words = shlex.split(done.stdout.splitlines()[0])
     assert words[:6] == ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "vm"]
-    assert words[-1].startswith("--command=cd cat_jax && .venv/bin/python -m cat_jax.main")
+    assert words[-1].startswith("--command=cd cat_jax && . launch/_setup.sh && set_up tpu && ")
+    assert words[-1].endswith(" --cluster=tpu")
     assert "--workdir=runs/mnist_at" in words[-1] and "'--config.data_dir=my data'" in words[-1]
 
 

@@ -98,12 +98,14 @@ def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(
     ends = []
     for num_devices in (1, 4):
         made, spec = small(MODULES[name].get_config(variant), num_devices, monkeypatch)
-        state, key = to_float64(made.init()), jax.random.key(1)
+        devices, key = jax.local_devices()[:num_devices], jax.random.key(1)
+        state = distributed.replicate(to_float64(made.init()), devices)
         start = jax.device_get(state)
         state, _ = made.step_fn(state, batch(spec, 0, num_devices), key)
         between = jax.device_get(state)
         ends.append(jax.device_get(made.step_fn(state, batch(spec, 1, num_devices), key)))
-    resumed = made.step_fn(jax.device_put(between), batch(spec, 1, num_devices), key)
+    between_again = distributed.replicate(between, devices)
+    resumed = made.step_fn(between_again, batch(spec, 1, num_devices), key)
     chex.assert_trees_all_equal(jax.device_get(resumed), ends[1])
     chex.assert_trees_all_close(*ends, rtol=1e-8, atol=1e-8)
     moved = jax.tree.map(lambda a, b: np.abs(a - b).max(initial=0), start, between)

@@ -18,7 +18,7 @@ from cat_jax.build.optimizers import build_optimizer
 from cat_jax.evaluate import NamedAttack
 from cat_jax.methods import Method
 from cat_jax.state import TrainState, init_network, variables_of
-from cat_jax.train_step import StepFn, make_train_step, pmap_step
+from cat_jax.train_step import PARALLEL, StepFn, make_train_step
 from cat_jax.types import UsageError, check_choice
 
 AUGMENTATIONS: dict[str, data.Augment] = {
@@ -36,7 +36,7 @@ class Experiment:
       config: as `settings.resolve` left it.
       num_steps: of the whole run.
       init: () -> the state before the first step.
-      step_fn: Algorithm 1, pmapped: (state, batch, key) -> (state, metrics).
+      step_fn: Algorithm 1 on all devices: (state, batch, key) -> (state, metrics).
       learning_rate: step -> rate of the classifier's optimizer.
       classifier: images -> logits.
       mask_net: images and delta -> mask.
@@ -111,7 +111,7 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         config,
         num_steps,
         jax.jit(init),
-        pmap_step(step, devices),
+        PARALLEL[config.parallel](step, devices),
         rate,
         classifier,
         mask_net,

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# One run in several processes on this machine, which train as one.
+#
+#   launch/local.sh NUM_PROCESSES [flags of cat_jax.main]
+#
+# With NVIDIA GPUs each process has one. Otherwise each has DEVICES virtual CPU devices, by default 1;
+# they share the cores, so this shows that a run works on many devices, not how fast it is.
+# Ends with the status of cat_jax.main: 2 if there is something to mend, 75 if a process was lost and
+# the same command goes on. PYTHON, VENV and CAT_JAX_DATA: see launch/_setup.sh.
+set -euo pipefail
+# shellcheck source=launch/_setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"
+
+number=${1:-}
+case $number in
+  "" | *[!0-9]* | 0*) fail "the number of processes is '$number'; expected 1 or more: $0 2 --config=..." ;;
+esac
+shift
+gpus=0
+if command -v nvidia-smi > /dev/null; then
+  set_up cuda
+  gpus=$(nvidia-smi --list-gpus | wc -l)
+  [ "$number" -le "$gpus" ] || fail "$number processes need a GPU each; there are $gpus."
+else
+  set_up runtime
+  export XLA_FLAGS="${XLA_FLAGS:-} --xla_force_host_platform_device_count=${DEVICES:-1}"
+fi
+port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+
+processes=()
+trap 'kill -TERM "${processes[@]}" 2> /dev/null || true' INT TERM
+for ((i = 0; i < number; i++)); do
+  [ "$gpus" = 0 ] || export CUDA_VISIBLE_DEVICES=$i
+  "$python" -m cat_jax.main "$@" \
+    --coordinator="localhost:$port" --num_processes="$number" --process_id="$i" &
+  processes+=($!)
+done
+
+# When one is gone, the others notice and end by themselves.
+status=0
+for i in "${!processes[@]}"; do
+  ended=0
+  wait "${processes[i]}" || ended=$?
+  while kill -0 "${processes[i]}" 2> /dev/null; do  # It was this script's signal that ended the wait.
+    ended=0
+    wait "${processes[i]}" || ended=$?
+  done
+  [ "$ended" = 0 ] || echo "process $i ended with status $ended" >&2
+  case $ended in
+    0) ;;
+    2) status=2 ;;
+    *) [ "$status" = 2 ] || status=75 ;;
+  esac
+done
+[ "$status" != 75 ] || echo "Not done: the same command goes on from the last checkpoint." >&2
+exit "$status"

@@ -1,0 +1,41 @@
+"""Where a run is computed leaves no trace: devices, processes, back ends, and changing among them.
+
+In float64, within the tolerance that docs/scaling.md states, and with real collectives.
+"""
+
+import chex
+import float64_runs
+import pytest
+
+TOLERANCE = dict(rtol=1e-9, atol=1e-12)
+BACK_ENDS = ("pmap", "shard_map")
+
+
+def check(workdirs, want, **overrides):
+    """Each holds the finished run that `want` is: it is read, and not trained on."""
+    for workdir in workdirs:
+        chex.assert_trees_all_close(float64_runs.run(workdir, 1, **overrides), want, **TOLERANCE)
+
+
+def test_two_processes_of_two_devices_go_on_as_one_device_would(float64, tmp_path):
+    """What one device has saved; and process 0 alone can see the folder."""
+    few, all_steps = dict(num_steps=2), dict(num_steps=4)
+    float64_runs.run(tmp_path / "two", 1, **few)
+    float64_runs.together([(tmp_path / "two", None, all_steps)], num_processes=2, num_devices=2)
+    check([tmp_path / "two"], float64_runs.run(tmp_path / "one", 1, **all_steps), **all_steps)
+
+
+@pytest.mark.slow
+def test_twenty_steps_are_the_same_on_eight_devices_and_on_two_processes(float64, tmp_path):
+    """Both back ends; and a run that changes from one to the other half way."""
+    half, whole = dict(num_steps=10), dict(num_steps=20)
+    one = float64_runs.run(tmp_path / "one", 1, **whole)
+    on_eight = [(tmp_path / f"8_{p}", None, dict(parallel=p) | whole) for p in BACK_ENDS]
+    to_fewer = [tmp_path / f"8_to_{n}" for n in (1, 2, 4)]
+    halves = [(workdir, None, half) for workdir in to_fewer]
+    rest = [(workdir, n, whole) for workdir, n in zip(to_fewer, (1, 2, 4), strict=True)]
+    float64_runs.together([*on_eight, *halves, *rest], num_processes=1, num_devices=8)
+    on_two = [(tmp_path / f"2x2_{p}", None, dict(parallel=p) | whole) for p in BACK_ENDS]
+    to_one = tmp_path / "2x2_to_1"
+    float64_runs.together([*on_two, (to_one, None, half)], num_processes=2, num_devices=2)
+    check([job[0] for job in (*on_eight, *on_two)] + [*to_fewer, to_one], one, **whole)

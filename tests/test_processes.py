@@ -1,0 +1,117 @@
+"""Two processes from the command line: stopped, killed and started again, and their evaluation."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import small_runs
+
+from cat_jax import distributed, files, main
+from cat_jax.types import UsageError
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (("host:1", None, None, None), "some are missing; give all three"),
+        ((None, None, 0, None), "some are missing; give all three"),
+        (("host", 2, 0, None), "--coordinator is 'host'; expected HOST:PORT"),
+        (("host:1", 2, 2, None), "--process_id is 2 and --num_processes 2; expected"),
+        (("host:1", 0, 0, None), "--process_id is 0 and --num_processes 0; expected"),
+        (("host:1", None, None, "slurm"), "leave it out, or them"),
+        ((None, None, None, "lsf"), "--cluster is 'lsf'; available: slurm, tpu, k8s"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(flags, said):
+    with pytest.raises(UsageError) as caught:
+        distributed.start(*flags)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_without_flags_there_is_one_process_whatever_the_environment_says(monkeypatch):
+    for name in ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID"):
+        monkeypatch.setenv(f"SLURM_{name}", "1")
+    distributed.start(None, None, None, None)
+    assert distributed.is_first() and distributed.Agreement()(True)
+    assert distributed.from_first(lambda: 7) == 7
+
+
+def steps(workdir):
+    return [line["step"] for line in files.read_json_lines(workdir / "metrics.jsonl")]
+
+
+def until(condition, processes, seconds=400):
+    """Waits; fails if a process ends before."""
+    given_up = time.monotonic() + seconds
+    while not condition():
+        assert all(process.poll() is None for process in processes), processes[0].communicate()
+        assert time.monotonic() < given_up
+        time.sleep(0.2)
+
+
+def stop(processes, which, number):
+    """Sends a signal to one; (status, error output) of each, and the seconds until all ended."""
+    processes[which].send_signal(number)
+    started = time.monotonic()
+    errors = [process.communicate(timeout=200)[1] for process in processes]
+    seconds = time.monotonic() - started
+    return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)], seconds
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
+    workdir = tmp_path / "run"
+    endless = (f"--workdir={workdir}", "--config.num_steps=1000000", "--config.evaluation=none")
+
+    started = small_runs.two_processes(*endless)
+    until(lambda: len(steps(workdir)) >= 2, started)
+    ended, _ = stop(started, 1, signal.SIGTERM)
+    assert [code for code, _ in ended] == [0, 0], ended
+    saved = small_runs.manifest(workdir)["step"]
+    assert f"Stopped by a signal at step {saved} of" in ended[0][1]
+    assert "Stopped" not in ended[1][1] and not (tmp_path / "run" / "run").exists()
+
+    for killed in (1, 0):
+        started = small_runs.two_processes(*endless)
+        until(lambda beyond=saved + 8: steps(workdir)[-1] > beyond, started)
+        ended, seconds = stop(started, killed, signal.SIGKILL)
+        code, errors = ended[1 - killed]
+        assert code in (distributed.TRY_AGAIN, -signal.SIGABRT) and seconds < 60
+        assert "another task died" in errors or "Another process is gone" in errors
+        assert "Resuming from the checkpoint of step" in ended[0][1]
+        saved = small_runs.manifest(workdir)["step"]
+
+    launch = tmp_path / "launch"
+    shutil.copytree(ROOT / "launch", launch)
+    with open(launch / "_setup.sh", "a") as stream:
+        stream.write(f"\nset_up() {{ python={sys.executable}; }}\n")
+    flags = [f"--config.{field}={value}" for field, value in small_runs.OVERRIDES.items()]
+    flags += [f"--config.num_steps={saved + 4}", f"--workdir={workdir}"]
+    done = subprocess.run(
+        ["bash", launch / "local.sh", "2", "--config=cat_jax:digits", *flags],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "DEVICES": "2"},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "run, best" in done.stdout
+    made = steps(workdir)
+    assert made == sorted(made) and made[-1] == saved + 4
+    records = files.read_json_lines(workdir / "results.jsonl")
+    assert {
+        (r["num_devices"], r["num_examples"]) for r in records if r["checkpoint"] == "last"
+    } == {(4, 64)}
+
+    shutil.rmtree(workdir / "evaluation")
+    (workdir / "results.jsonl").unlink()
+    main.run(None, workdir, "evaluate")
+    again = files.read_json_lines(workdir / "results.jsonl")
+    assert [r["accuracy"] for r in again] == [r["accuracy"] for r in records]
