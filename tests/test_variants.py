@@ -13,7 +13,7 @@ import pytest
 from flax import linen as nn
 from test_build import CASES, MODULES, SPECS
 
-from cat_jax import build, settings
+from cat_jax import build, distributed, settings
 from cat_jax.networks.conv import Conv
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.types import DEVICES
@@ -104,8 +104,8 @@ def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(
         state, _ = made.step_fn(state, batch(spec, 0, num_devices), key)
         between = jax.device_get(state)
         ends.append(jax.device_get(made.step_fn(state, batch(spec, 1, num_devices), key)))
-    between_again = distributed.replicate(between, devices)
-    resumed = made.step_fn(between_again, batch(spec, 1, num_devices), key)
+    again = distributed.replicate(between, devices)
+    resumed = made.step_fn(again, batch(spec, 1, num_devices), key)
     chex.assert_trees_all_equal(jax.device_get(resumed), ends[1])
     chex.assert_trees_all_close(*ends, rtol=1e-8, atol=1e-8)
     moved = jax.tree.map(lambda a, b: np.abs(a - b).max(initial=0), start, between)
