@@ -1,5 +1,6 @@
 """What a run tells: metrics.jsonl, TensorBoard, progress, and the watch for non-finite losses."""
 
+import logging
 import math
 import pathlib
 import time
@@ -9,7 +10,9 @@ from typing import Any
 import jax
 from tensorboardX import SummaryWriter
 
-from cat_jax import files
+from cat_jax import files, workdirs
+
+logger = logging.getLogger(__name__)
 
 
 class NonFiniteLoss(RuntimeError):
@@ -20,7 +23,8 @@ class MetricsLog:
     """Means of the steps' metrics, one line in metrics.jsonl each time `flush` is called.
 
     Fetching a metric waits for its step: they stay on the device until then. A run that
-    resumes at a step drops the lines beyond it, so none is ever missing or doubled.
+    resumes at a step drops the lines beyond it, so none is ever missing or doubled; a checkpoint
+    always has a line of its step.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
@@ -28,9 +32,13 @@ class MetricsLog:
         self._pending: list[tuple[int, Mapping[str, jax.Array]]] = []
         self._since = time.monotonic()
         self.latest: dict[str, float] = {}
-        files.write_json_lines(
-            self._file, [r for r in files.read_json_lines(self._file) if r["step"] <= step]
-        )
+        kept = [line for line in self.lines() if line["step"] <= step]
+        if step and (not kept or kept[-1]["step"] != step):
+            logger.warning(
+                "%s lacks lines before step %d, which is where it goes on: its curves have a gap.",
+                *(self._file, step),
+            )
+        files.write_json_lines(self._file, kept)
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
 
     def add(self, step: int, metrics: Mapping[str, jax.Array]) -> int:
@@ -81,7 +89,7 @@ class MetricsLog:
 
     def lines(self) -> list[dict[str, Any]]:
         """All that metrics.jsonl holds."""
-        return files.read_json_lines(self._file)
+        return workdirs.read_lines(self._file.parent, "metrics")
 
     def close(self) -> None:
         """Finishes the TensorBoard file."""

@@ -14,9 +14,13 @@ only attacks, here as AutoAttack does.
 trains one network after another, each in a folder of its own below runs/s; given again it goes on
 where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 
+    python -m cat_jax.main --mode=verify --workdir=runs/digits
+
+reads every file of the workdir and says which are sound; it changes nothing.
+
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
 configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
-mend, said in one line.
+mend, said in one line; of verify 0 if all is sound, else 2.
 """
 
 import logging
@@ -32,7 +36,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, data, robustness, settings, sweep, train, workdirs
+from cat_jax import build, data, files, robustness, settings, sweep, train, verify, workdirs
 from cat_jax.configs import _kept
 from cat_jax.report import page, tables
 from cat_jax.types import UsageError
@@ -44,7 +48,12 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
-MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train first, or only evaluate.")
+MODE = flags.DEFINE_enum(
+    "mode",
+    "train",
+    ["train", "evaluate", "verify"],
+    "Train and evaluate, only evaluate, or read every file and say what is sound.",
+)
 SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
 )
@@ -63,19 +72,54 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
     Raises:
       UsageError: for what the caller can mend.
     """
-    config = None if config is None else settings.resolve(config)
+    resolved = _settle(None if config is None else settings.resolve(config), workdir)
+    if mode == "evaluate" and not (workdir / "checkpoints").is_dir():
+        raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
+    devices = jax.local_devices()
+    dataset = data.load(resolved.dataset, resolved.data_dir)
+    experiment = build.experiment(resolved, dataset.spec, devices)
+    with workdirs.claimed(workdir):
+        _settle(resolved, workdir)  # Again: it may have been another's until now.
+        workdirs.refuse_other_data(workdir, dataset.fingerprint)
+        try:
+            return _run(experiment, dataset, workdir, mode, command)
+        except files.Damaged as error:
+            raise UsageError(str(error)) from error
+        except OSError as error:
+            raise UsageError(
+                f"{workdir} cannot be written or read: {error}. Make room or mend the folder, then "
+                "give the same command: it goes on where it was."
+            ) from error
+
+
+def _settle(config: ConfigDict | None, workdir: pathlib.Path) -> ConfigDict:
+    """The resolved config, by default the one that the workdir was made with.
+
+    Raises:
+      UsageError: if there is neither, or the workdir is of another.
+    """
     if workdirs.read_config(workdir) is not None:
         kept = settings.resolve(_kept.get_config(str(workdir)))
         config = config or kept
         workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
     if config is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    devices = jax.local_devices()
-    dataset = data.load(config.dataset, config.data_dir)
-    experiment = build.experiment(config, dataset.spec, devices)
+    return config
+
+
+def _run(
+    experiment: build.Experiment,
+    dataset: data.Dataset,
+    workdir: pathlib.Path,
+    mode: str,
+    command: str,
+) -> bool:
+    """What `run` does in a workdir that is its own."""
+    config, devices = experiment.config, jax.local_devices()
+    for name in workdirs.LINES:  # What is damaged is said now, and not after the training.
+        workdirs.read_lines(workdir, name)
     if mode == "train":
-        workdirs.claim(workdir)
-        workdirs.write_config(workdir, settings.as_dict(config))
+        workdirs.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
         logger.info(
             "%s %s: %d steps of %d images on %d %s device(s), in %s",
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
@@ -88,8 +132,7 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
         logger.info("To go on, give the same command again.")
     if command:
         workdirs.note_command(workdir, command)
-    if workdirs.read_config(workdir) is not None:
-        logger.info("Report: %s", page.write_page(workdir))
+    logger.info("Report: %s", page.write_page(workdir))
     return whole
 
 
@@ -117,6 +160,18 @@ def run_sweep(
     ended = sweep.run_all(made, workdir, run_one, done=_is_done)
     if ended:
         print("\n" + tables.runs_table(ended))
+
+
+def run_verify(workdir: pathlib.Path) -> bool:
+    """Prints a line for each file and checkpoint of a workdir; False if one is not sound.
+
+    Raises:
+      UsageError: if it is no workdir of a run.
+    """
+    items = verify.verify(workdir)
+    print("\n".join(map(str, items)))
+    print(f"\n{workdir}: {verify.summary(items)}")
+    return all(item.verdict != verify.WRONG for item in items)
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
@@ -155,7 +210,8 @@ def find_config(argv: Sequence[str]) -> list[str]:
     named = list(_values(found, "config"))
     for place, flag, value in named:
         found[place] = flag + _config_file(value)
-    for _, _, workdir in [] if named else list(_values(found, "workdir"))[-1:]:
+    verifies = "verify" in [value for _, _, value in _values(found, "mode")]
+    for _, _, workdir in [] if named or verifies else list(_values(found, "workdir"))[-1:]:
         if workdirs.read_config(pathlib.Path(workdir)) is not None:
             found.insert(1, f"--config={CONFIGS / '_kept.py'}:{workdir}")
     return found
@@ -200,6 +256,8 @@ def main(argv: Sequence[str]) -> None:
     try:
         workdir = pathlib.Path(str(WORKDIR.value))
         command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
+        if MODE.value == "verify":
+            sys.exit(0 if run_verify(workdir) else 2)
         if SWEEP.value or SEEDS.value:
             run_sweep(CONFIG.value, workdir, MODE.value, SWEEP.value, SEEDS.value, command)
         else:

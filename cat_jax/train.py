@@ -86,6 +86,8 @@ class _Run:
         self.log = MetricsLog(workdir, self.start)
 
     def _begin(self) -> tuple[TrainState, int]:
+        for best in self.folders.glob("best*"):
+            checkpoint.newest(best)  # What is damaged is said now, and not at a validation.
         found = checkpoint.newest(self.last)
         if found is None:
             return self.experiment.init(), 0

@@ -34,6 +34,7 @@ LAYERS = {
     "sweep": 5,
     "build": 5,
     "validation": 6,
+    "verify": 3,
     "train": 6,
     "report": 6,
     "robustness": 7,
