@@ -13,6 +13,7 @@ from tensorboardX import SummaryWriter
 from cat_jax import files, workdirs
 
 logger = logging.getLogger(__name__)
+MOST_SKIPPED = 10  # Steps in a row, before a run stops.
 
 
 class NonFiniteLoss(RuntimeError):
@@ -31,6 +32,7 @@ class MetricsLog:
         self._file = workdir / "metrics.jsonl"
         self._pending: list[tuple[int, Mapping[str, jax.Array]]] = []
         self._since = time.monotonic()
+        self._in_a_row = 0  # Skipped steps.
         self.latest: dict[str, float] = {}
         kept = [line for line in self.lines() if line["step"] <= step]
         if step and (not kept or kept[-1]["step"] != step):
@@ -54,26 +56,45 @@ class MetricsLog:
     def flush(self, num_images: int, **more: float) -> dict[str, float]:
         """Writes and returns the means since the last flush.
 
+        They are of the steps that were made; those that were skipped are counted.
+
         Args:
           num_images: in a batch; gives images per second.
           **more: further fields, such as the epoch.
 
         Raises:
-          NonFiniteLoss: naming the first step at which a metric is not finite.
+          NonFiniteLoss: naming the first step at which a metric is not finite, or after
+            `MOST_SKIPPED` skipped steps in a row.
         """
         if not self._pending:
             return {}
         steps, metrics = zip(*jax.device_get(self._pending), strict=True)
-        for step, values in zip(steps, metrics, strict=True):
-            for name, value in values.items():
-                if not math.isfinite(value):
-                    raise NonFiniteLoss(f"{name} is {float(value)} at step {int(step)}")
-        means = {n: float(sum(m[n] for m in metrics) / len(metrics)) for n in metrics[0]}
+        made = [
+            values for step, values in zip(steps, metrics, strict=True) if self._made(step, values)
+        ]
+        means = {n: float(sum(m[n] for m in made) / len(made)) for n in metrics[0] if made}
+        if "skipped" in metrics[0]:
+            means["skipped"] = float(len(metrics) - len(made))
         now = time.monotonic()
         means["images_per_second"] = len(steps) * num_images / (now - self._since)
-        self._pending, self._since, self.latest = [], now, means
+        self._pending, self._since, self.latest = [], now, self.latest | means
         self.write(int(steps[-1]), means | more)
         return means
+
+    def _made(self, step: int, values: Mapping[str, Any]) -> bool:
+        """Whether the step was made, and not skipped."""
+        wrong = [f"{name} is {float(x)}" for name, x in values.items() if not math.isfinite(x)]
+        if wrong and "skipped" not in values:
+            raise NonFiniteLoss(f"{wrong[0]} at step {int(step)}")
+        if not values.get("skipped"):
+            self._in_a_row = 0
+            return True
+        what = wrong[0] if wrong else "its update is not finite"
+        logger.warning("Step %d is skipped: %s.", step, what)
+        self._in_a_row += 1
+        if self._in_a_row == MOST_SKIPPED:
+            raise NonFiniteLoss(f"{MOST_SKIPPED} steps in a row were skipped, up to step {step}")
+        return False
 
     def restart_clock(self) -> None:
         """Leaves out of the next rate what was not training."""

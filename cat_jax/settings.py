@@ -34,6 +34,7 @@ NOT_NEGATIVE = (
 )
 CHOSEN_BY = ("sum", "robust")
 SAVED = ("none", "float32", "uint8")
+NON_FINITE = ("stop", "skip")
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
@@ -70,6 +71,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     check_choice("config.selection", resolved.selection, ("validation", "test"))
     check_choice("config.validation.chosen_by", resolved.validation.chosen_by, CHOSEN_BY)
     check_choice("config.test.save_adversarial", resolved.test.save_adversarial, SAVED)
+    check_choice("config.non_finite", resolved.non_finite, NON_FINITE)
     check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
     return resolved
 

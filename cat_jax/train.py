@@ -47,7 +47,8 @@ def train(
       True when all steps are done; False when a signal stopped it, with its state saved.
 
     Raises:
-      UsageError: if a loss is not finite, or the disk is full. Checkpoints stay as they are.
+      UsageError: if a loss is not finite, unless such steps are skipped, or the disk is full.
+        Checkpoints stay as they are.
     """
     run = _Run(experiment, dataset, workdir, devices)
     with _stop_on_signal() as stop, contextlib.closing(run.log):
@@ -55,7 +56,8 @@ def train(
             return run.loop(stop)
         except NonFiniteLoss as error:
             raise UsageError(
-                f"Training stopped: {error}. {run.kept()} Try a smaller learning rate."
+                f"Training stopped: {error}. {run.kept()} Try a smaller learning rate, or "
+                "another workdir with --config.non_finite=skip."
             ) from error
         except OSError as error:
             raise UsageError(
@@ -154,7 +156,8 @@ class _Run:
     def _flush(self, step: int) -> dict[str, float]:
         rate = float(self.experiment.learning_rate(step - 1))
         means = self.log.flush(self.config.batch_size, epoch=self._epoch(step), learning_rate=rate)
-        return {"loss": means["classifier_loss"], "images/s": means["images_per_second"]}
+        names = {"loss": "classifier_loss", "images/s": "images_per_second"}
+        return {text: means[name] for text, name in names.items() if name in means}
 
     def _validate(self, state: TrainState, step: int) -> dict[str, float]:
         """Natural and robust accuracy; the best so far is kept in best/.
@@ -167,7 +170,7 @@ class _Run:
             found = checkpoint.newest(best)
             if found is None or total > found.meta["score"]:
                 self._save(best, state, 1, {"score": total, **scores})
-        mask = self.log.latest["mask"]  # Over the steps of the last line of the log.
+        mask = self.log.latest.get("mask", 1.0)  # Over the steps of the last line of the log.
         self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
         told = {name.removeprefix("validation_"): f"{100 * v:.1f}%" for name, v in scores.items()}
         told |= {"mean mask": f"{mask:.3f}"} if state.mask_net.params else {}

@@ -26,6 +26,7 @@ LAYERS = {
     "attacks": 3,
     "methods": 3,
     "train_step": 4,
+    "skipping": 4,
     "evaluate": 4,
     "checks": 5,
     "settings": 4,
