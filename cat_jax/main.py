@@ -78,6 +78,7 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
     devices = jax.local_devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
     experiment = build.experiment(resolved, dataset.spec, devices)
+    robustness.check_size(resolved, dataset)
     with workdirs.claimed(workdir):
         _settle(resolved, workdir)  # Again: it may have been another's until now.
         workdirs.refuse_other_data(workdir, dataset.fingerprint)

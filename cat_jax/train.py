@@ -15,6 +15,7 @@ from tqdm import tqdm
 from cat_jax import checkpoint, data, validation
 from cat_jax.build import Experiment
 from cat_jax.logs import MetricsLog, NonFiniteLoss
+from cat_jax.saving import Saver
 from cat_jax.state import TrainState
 from cat_jax.types import UsageError
 from cat_jax.validation import Validator
@@ -51,7 +52,7 @@ def train(
         Checkpoints stay as they are.
     """
     run = _Run(experiment, dataset, workdir, devices)
-    with _stop_on_signal() as stop, contextlib.closing(run.log):
+    with _stop_on_signal() as stop, contextlib.closing(run.log), contextlib.closing(run.saver):
         try:
             return run.loop(stop)
         except NonFiniteLoss as error:
@@ -86,6 +87,7 @@ class _Run:
         self.validator = Validator(experiment, dataset, held_out, devices)
         self.state, self.start = self._begin()
         self.log = MetricsLog(workdir, self.start)
+        self.saver = Saver()
 
     def _begin(self) -> tuple[TrainState, int]:
         for best in self.folders.glob("best*"):
@@ -105,6 +107,7 @@ class _Run:
         bar = tqdm(total=total, initial=self.start, unit="step", disable=None, smoothing=0.05)
         with bar:
             for step in range(self.start, total):
+                self.saver.poll()
                 state, metrics = self.experiment.step_fn(state, self._batch(step), key)
                 done, bar_text, stopping = step + 1, {}, stop.asked
                 validate = self._validates_at(done)
@@ -119,15 +122,18 @@ class _Run:
                 if bar_text:
                     bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
                 if stopping and done < total:
+                    self.saver.wait()
                     logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
                     return False
         if not len(self.validator.split.labels):
             for suffix in validation.weights(state):
                 self._save(self.folders / f"best{suffix}", state, 1, {"score": -1.0})
+        self.saver.wait()
         return True
 
     def kept(self) -> str:
         """One sentence on what a user still has."""
+        self.saver.close()
         found = checkpoint.newest(self.last)
         where = f"The checkpoint of step {found.step} is kept in {found.path}." if found else ""
         return where or "No checkpoint had been written."
@@ -167,6 +173,7 @@ class _Run:
         scores, epoch = self.validator(state), self._epoch(step)
         for suffix, total in validation.totals(scores, self.config.validation.chosen_by):
             best = self.folders / f"best{suffix}"
+            self.saver.wait()
             found = checkpoint.newest(best)
             if found is None or total > found.meta["score"]:
                 self._save(best, state, 1, {"score": total, **scores})
@@ -188,10 +195,7 @@ class _Run:
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
     ) -> None:
         meta = {"epoch": self._epoch(int(state.step)), **meta}
-        try:
-            checkpoint.save(folder, state, meta, keep=keep)
-        except ValueError as error:
-            raise NonFiniteLoss(str(error)) from error
+        self.saver.save(folder, state, meta, keep=keep)
         self.log.restart_clock()
 
 

@@ -23,6 +23,7 @@ LAYERS = {
     "objectives": 2,
     "checkpoint": 2,
     "torch_weights": 2,
+    "saving": 3,
     "attacks": 3,
     "methods": 3,
     "train_step": 4,
