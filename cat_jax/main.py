@@ -263,7 +263,7 @@ def main(argv: Sequence[str]) -> None:
             run_sweep(CONFIG.value, workdir, MODE.value, SWEEP.value, SEEDS.value, command)
         else:
             run(CONFIG.value, workdir, MODE.value, command)
-    except UsageError as error:
+    except (UsageError, files.Damaged) as error:
         fail(str(error))
 
 

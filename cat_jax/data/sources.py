@@ -86,7 +86,7 @@ def load(name: str, data_dir: str = DATA_DIR) -> Dataset:
       UsageError: if the name is unknown, or the data are not there or not what they should be.
     """
     if name not in LOADERS:
-        raise UsageError(f"dataset {name!r} is unknown; available: {', '.join(sorted(LOADERS))}.")
+        raise UsageError(f"dataset {name!r} is unknown; available: {', '.join(sorted(LOADERS))}")
     num_classes, train, test = LOADERS[name](data_dir)
     for split, examples in (("train", train), ("test", test)):
         _check(f"{name}'s {split} split", examples, num_classes)
