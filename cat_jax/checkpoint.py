@@ -1,7 +1,8 @@
 """Checkpoints that are whole or not there: orbax writes the arrays, a manifest vouches for them.
 
 A folder holds one subfolder per step. Its `manifest.json`, written last, has the shape and type
-of every array, the SHA-256 of every file, and what the caller wants to remember.
+of every array, the SHA-256 of every file and of the manifest itself, and what the caller wants to
+remember. While a checkpoint is written or deleted, its name begins with `partial-`.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ from cat_jax.types import UsageError
 
 logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
-DAMAGED = "damaged-"
+DAMAGED, PARTIAL = "damaged-", "partial-"
+FIELDS = {"step", "arrays", "files", "meta"}  # Of a manifest, without its own sum.
 
 
 class Checkpoint(NamedTuple):
@@ -50,54 +52,63 @@ def save(
     step = int(state.step)
     path = folder.absolute() / f"{step:08d}"
     host = jax.device_get(state)
-    unfit = [name for name, leaf in _named(host) if not np.all(np.isfinite(leaf))]
-    if unfit:
-        raise ValueError(f"{unfit[0]} is not finite after step {step}; not saved.")
-    if (path / MANIFEST).exists() and _damage(path) is None:
+    refuse_non_finite(host)
+    if path.exists() and damage(path) is None:
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    _clear_unfinished(folder)
+    _clear_partial(folder)
     _check_space(folder, host)
+    partial = path.with_name(PARTIAL + path.name)
     try:
         with _quiet_writers(), _checkpointer() as checkpointer:
-            checkpointer.save(path, args=ocp.args.StandardSave(host), force=True)
-        manifest = {"step": step, "arrays": _shapes(host), "files": _sums(path), "meta": meta}
-        files.write_text(path / MANIFEST, json.dumps(manifest, indent=1))
+            checkpointer.save(partial, args=ocp.args.StandardSave(host), force=True)
+        fields = {"step": step, "arrays": _shapes(host), "files": _sums(partial), "meta": meta}
+        manifest = fields | {"sum": _sum(fields)}
+        files.write_text(partial / MANIFEST, json.dumps(manifest, indent=1))
+        if path.exists():
+            _set_aside(path)
+        partial.rename(path)
     except OSError:
         raise
     except Exception as error:  # The storage library wraps what the system said.
         raise OSError(f"cannot write {path}: {_first_line(error)}") from error
+    finally:
+        _clear_partial(folder)
     for older in _steps(folder)[keep:]:
-        shutil.rmtree(older)
+        shutil.rmtree(older.rename(older.with_name(PARTIAL + older.name)))
     return path
 
 
+def refuse_non_finite(state: TrainState) -> None:
+    """Raises ValueError naming the first array of a state that is not finite."""
+    unfit = [name for name, leaf in _named(state) if not np.all(np.isfinite(leaf))]
+    if unfit:
+        raise ValueError(f"{unfit[0]} is not finite after step {int(state.step)}; not saved.")
+
+
 def newest(folder: pathlib.Path) -> Checkpoint | None:
-    """The newest sound checkpoint, or None if there is none at all.
+    """The newest sound checkpoint, or None if there has been none at all.
 
     A damaged one is set aside as `damaged-...`, with a warning that says which one is used.
 
     Raises:
       UsageError: if there are checkpoints but none is sound.
     """
-    damaged: list[str] = []
-    for path in _steps(folder):
-        problem = _damage(path)
+    for path in (every := _steps(folder)):
+        problem = damage(path)
         if problem is None:
-            manifest = json.loads((path / MANIFEST).read_text())
-            if damaged:
+            manifest = _manifest(path)
+            if path != every[0]:
                 logger.warning("Going on from the checkpoint of step %d.", manifest["step"])
             digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()[:12]
             return Checkpoint(path, manifest["step"], manifest["meta"], digest)
         logger.warning("Checkpoint %s is damaged (%s); it is set aside.", path, problem)
-        aside = path.with_name(DAMAGED + path.name)
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
-        damaged.append(aside.name)
+        _set_aside(path)
+    damaged = sorted(path.name for path in folder.glob(f"{DAMAGED}*"))
     if damaged:
         raise UsageError(
-            f"None of the checkpoints in {folder} is sound ({', '.join(damaged)}); "
-            "restore them from a copy, or start in another workdir."
+            f"None of the checkpoints in {folder} is sound ({', '.join(damaged)}); restore one "
+            "from a copy, delete the folder to go on without it, or start in another workdir."
         )
     return None
 
@@ -148,11 +159,16 @@ def _steps(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(steps, key=lambda path: int(path.name), reverse=True)
 
 
-def _clear_unfinished(folder: pathlib.Path) -> None:
+def _clear_partial(folder: pathlib.Path) -> None:
     """Removes what a dying process left."""
-    for path in folder.iterdir():
-        if "checkpoint-tmp" in path.name:
-            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f"{PARTIAL}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _set_aside(path: pathlib.Path) -> None:
+    aside = path.with_name(DAMAGED + path.name)
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
 
 
 def _check_space(folder: pathlib.Path, state: TrainState) -> None:
@@ -184,21 +200,39 @@ def _quiet_writers() -> Iterator[None]:
     sys.unraisablehook = former
 
 
-def _damage(path: pathlib.Path) -> str | None:
+def damage(path: pathlib.Path) -> str | None:
     """What is wrong with a checkpoint, or None."""
     try:
-        sums = json.loads((path / MANIFEST).read_text())["files"]
+        manifest = _manifest(path)
     except FileNotFoundError:
         return f"it has no {MANIFEST}, so its writing was not finished"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} cannot be read"
+    if f"{manifest['step']:08d}" != path.name:
+        return f"it is of step {manifest['step']}"
     found = _sums(path)
-    for name, digest in sums.items():
+    for name, digest in manifest["files"].items():
         if name not in found:
             return f"{name} is missing"
         if found[name] != digest:
             return f"{name} has changed"
     return None
+
+
+def _manifest(path: pathlib.Path) -> dict[str, Any]:
+    """The manifest, without its sum; of before there was one, as it is.
+
+    Raises:
+      FileNotFoundError: if there is none. Anything, if it is damaged.
+    """
+    fields: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    if fields.keys() != FIELDS and fields.pop("sum") != _sum(fields):
+        raise ValueError("The manifest has changed.")
+    return fields
+
+
+def _sum(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def _sums(path: pathlib.Path) -> dict[str, str]:

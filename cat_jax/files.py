@@ -38,13 +38,39 @@ def json_line(record: dict[str, Any]) -> str:
     return json.dumps(record) + "\n"
 
 
+class Damaged(ValueError):
+    """A file that is not as it was written; the message names it and the remedy."""
+
+
+def damaged_line(path: pathlib.Path, number: int) -> Damaged:
+    """What to raise for a line, counted from 1."""
+    return Damaged(
+        f"{path} is damaged in line {number}; restore it from a copy, or delete that line."
+    )
+
+
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines; none if it is absent.
 
     A last line that a dying process left half written is dropped.
+
+    Raises:
+      Damaged: naming the first line that is none.
     """
-    if not path.exists():
+    try:
+        *whole, rest = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    whole = lines[:-1]  # What follows the last newline is not a whole line.
-    return [json.loads(line) for line in whole if line]
+    if rest and not rest.startswith(b"{"):
+        raise damaged_line(path, len(whole) + 1)
+    return [_object(path, number, line) for number, line in enumerate(whole, 1) if line]
+
+
+def _object(path: pathlib.Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(line.decode())
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise damaged_line(path, number)

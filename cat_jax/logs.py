@@ -1,5 +1,6 @@
 """What a run tells: metrics.jsonl, TensorBoard, progress, and the watch for non-finite losses."""
 
+import logging
 import math
 import pathlib
 import time
@@ -9,7 +10,10 @@ from typing import Any
 import jax
 from tensorboardX import SummaryWriter
 
-from cat_jax import files
+from cat_jax import files, workdirs
+
+logger = logging.getLogger(__name__)
+MOST_SKIPPED = 10  # Steps in a row, before a run stops.
 
 
 class NonFiniteLoss(RuntimeError):
@@ -20,17 +24,23 @@ class MetricsLog:
     """Means of the steps' metrics, one line in metrics.jsonl each time `flush` is called.
 
     Fetching a metric waits for its step: they stay on the device until then. A run that
-    resumes at a step drops the lines beyond it, so none is ever missing or doubled.
+    resumes at a step drops the lines beyond it, so none is ever missing or doubled; a checkpoint
+    always has a line of its step.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
         self._file = workdir / "metrics.jsonl"
         self._pending: list[tuple[int, Mapping[str, jax.Array]]] = []
         self._since = time.monotonic()
+        self._in_a_row = 0  # Skipped steps.
         self.latest: dict[str, float] = {}
-        files.write_json_lines(
-            self._file, [r for r in files.read_json_lines(self._file) if r["step"] <= step]
-        )
+        kept = [line for line in self.lines() if line["step"] <= step]
+        if step and (not kept or kept[-1]["step"] != step):
+            logger.warning(
+                "%s lacks lines before step %d, which is where it goes on: its curves have a gap.",
+                *(self._file, step),
+            )
+        files.write_json_lines(self._file, kept)
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
 
     def add(self, step: int, metrics: Mapping[str, jax.Array]) -> int:
@@ -46,28 +56,50 @@ class MetricsLog:
     def flush(self, num_images: int, **more: float) -> dict[str, float]:
         """Writes and returns the means since the last flush.
 
+        They are of the steps that were made; those that were skipped are counted.
+
         Args:
           num_images: in a batch; gives images per second.
           **more: further fields, such as the epoch.
 
         Raises:
           NonFiniteLoss: naming the first step at which a metric is not finite; metrics.jsonl then
-            ends with it, for those who read the file.
+            ends with it, for those who read the file. Also after `MOST_SKIPPED` skipped steps in a
+            row.
         """
         if not self._pending:
             return {}
         steps, metrics = zip(*jax.device_get(self._pending), strict=True)
-        for step, values in zip(steps, metrics, strict=True):
-            for name, value in values.items():
-                if not math.isfinite(value):
-                    self.write(int(step), {name: float(value), **more})
-                    raise NonFiniteLoss(f"{name} is {float(value)} at step {int(step)}")
-        means = {n: float(sum(m[n] for m in metrics) / len(metrics)) for n in metrics[0]}
+        made = [
+            values
+            for step, values in zip(steps, metrics, strict=True)
+            if self._made(int(step), values, more)
+        ]
+        means = {n: float(sum(m[n] for m in made) / len(made)) for n in metrics[0] if made}
+        if "skipped" in metrics[0]:
+            means["skipped"] = float(len(metrics) - len(made))
         now = time.monotonic()
         means["images_per_second"] = len(steps) * num_images / (now - self._since)
-        self._pending, self._since, self.latest = [], now, means
+        self._pending, self._since, self.latest = [], now, self.latest | means
         self.write(int(steps[-1]), means | more)
         return means
+
+    def _made(self, step: int, values: Mapping[str, Any], more: Mapping[str, float]) -> bool:
+        """Whether the step was made, and not skipped."""
+        not_finite = {name: float(x) for name, x in values.items() if not math.isfinite(x)}
+        wrong = [f"{name} is {x}" for name, x in not_finite.items()]
+        if wrong and "skipped" not in values:
+            self.write(step, {**not_finite, **more})
+            raise NonFiniteLoss(f"{wrong[0]} at step {step}")
+        if not values.get("skipped"):
+            self._in_a_row = 0
+            return True
+        what = wrong[0] if wrong else "its update is not finite"
+        logger.warning("Step %d is skipped: %s.", step, what)
+        self._in_a_row += 1
+        if self._in_a_row == MOST_SKIPPED:
+            raise NonFiniteLoss(f"{MOST_SKIPPED} steps in a row were skipped, up to step {step}")
+        return False
 
     def restart_clock(self) -> None:
         """Leaves out of the next rate what was not training."""
@@ -83,7 +115,7 @@ class MetricsLog:
 
     def lines(self) -> list[dict[str, Any]]:
         """All that metrics.jsonl holds."""
-        return files.read_json_lines(self._file)
+        return workdirs.read_lines(self._file.parent, "metrics")
 
     def close(self) -> None:
         """Finishes the TensorBoard file."""

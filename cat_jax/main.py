@@ -14,15 +14,21 @@ only attacks, here as AutoAttack does.
 trains one network after another, each in a folder of its own below runs/s; given again it goes on
 where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 
+    python -m cat_jax.main --mode=verify --workdir=runs/digits
+
+reads every file of the workdir and says which are sound; it changes nothing.
+
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
 configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
-mend, said in one line; 75 another of several processes is gone: start all of them again.
+mend, said in one line; 75 another of several processes is gone: start all of them again; of verify
+0 if all is sound, else 2.
 
     python -m cat_jax.main ... --coordinator=HOST:PORT --num_processes=2 --process_id=0
 
 is the first of two processes that train as one; launch/ starts them in several ways.
 """
 
+import contextlib
 import logging
 import pathlib
 import shlex
@@ -37,7 +43,18 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from cat_jax import build, data, distributed, robustness, settings, sweep, train, workdirs
+from cat_jax import (
+    build,
+    data,
+    distributed,
+    files,
+    robustness,
+    settings,
+    sweep,
+    train,
+    verify,
+    workdirs,
+)
 from cat_jax.configs import _kept
 from cat_jax.report import page, tables
 from cat_jax.types import UsageError
@@ -49,7 +66,12 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
-MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate"], "Train first, or only evaluate.")
+MODE = flags.DEFINE_enum(
+    "mode",
+    "train",
+    ["train", "evaluate", "verify"],
+    "Train and evaluate, only evaluate, or read every file and say what is sound.",
+)
 SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
 )
@@ -79,14 +101,62 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
     Raises:
       UsageError: for what the caller can mend.
     """
-    config = distributed.from_first(lambda: _agreeing(config, workdir))
+    resolved = distributed.from_first(lambda: _settle(config, workdir, mode))
     devices = jax.devices()
-    dataset = data.load(config.dataset, config.data_dir)
-    distributed.refuse_different(f"the data set {config.dataset}", dataset.fingerprint)
-    experiment = build.experiment(config, dataset.spec, devices)
+    dataset = data.load(resolved.dataset, resolved.data_dir)
+    distributed.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
+    experiment = build.experiment(resolved, dataset.spec, devices)
+    robustness.check_size(resolved, dataset)
+    with contextlib.ExitStack() as stack:
+
+        def claim() -> None:
+            stack.enter_context(workdirs.claimed(workdir))
+            _settle(resolved, workdir, mode)  # Again: it may have been another's until now.
+            workdirs.refuse_other_data(workdir, dataset.fingerprint)
+
+        distributed.from_first(claim)
+        try:
+            return _run(experiment, dataset, workdir, mode, command)
+        except files.Damaged as error:
+            raise UsageError(str(error)) from error
+        except OSError as error:
+            raise UsageError(
+                f"{workdir} cannot be written or read: {error}. Make room or mend the folder, then "
+                "give the same command: it goes on where it was."
+            ) from error
+
+
+def _settle(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> ConfigDict:
+    """The config resolved, by default the one that the workdir was made with.
+
+    Raises:
+      UsageError: if there is neither, or the workdir is of another, or has nothing to evaluate.
+    """
+    config = None if config is None else settings.resolve(config)
+    if workdirs.read_config(workdir) is not None:
+        kept = settings.resolve(_kept.get_config(str(workdir)))
+        config = config or kept
+        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
+    if config is None:
+        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
+    if mode == "evaluate" and not (workdir / "checkpoints").is_dir():
+        raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
+    return config
+
+
+def _run(
+    experiment: build.Experiment,
+    dataset: data.Dataset,
+    workdir: pathlib.Path,
+    mode: str,
+    command: str,
+) -> bool:
+    """What `run` does in a workdir that is its own."""
+    config, devices = experiment.config, jax.devices()
+    for name in workdirs.LINES:  # What is damaged is said now, and not after the training.
+        workdirs.read_lines(workdir, name)
     if mode == "train":
-        distributed.from_first(lambda: workdirs.claim(workdir))
-        workdirs.write_config(workdir, settings.as_dict(config))
+        workdirs.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
         logger.info(
             "%s %s: %d steps of %d images on %d %s device(s) of %d process(es), in %s",
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
@@ -99,8 +169,7 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
         logger.info("To go on, give the same command again.")
     if command:
         workdirs.note_command(workdir, command)
-    if workdirs.read_config(workdir) is not None:
-        logger.info("Report: %s", page.write_page(workdir))
+    logger.info("Report: %s", page.write_page(workdir))
     return whole
 
 
@@ -146,6 +215,18 @@ def run_sweep(
     return len(ended) == len(made)
 
 
+def run_verify(workdir: pathlib.Path) -> bool:
+    """Prints a line for each file and checkpoint of a workdir; False if one is not sound.
+
+    Raises:
+      UsageError: if it is no workdir of a run.
+    """
+    items = verify.verify(workdir)
+    print("\n".join(map(str, items)))
+    print(f"\n{workdir}: {verify.summary(items)}")
+    return all(item.verdict != verify.WRONG for item in items)
+
+
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
     if workdirs.read_config(workdir) is None:
         return False
@@ -182,7 +263,8 @@ def find_config(argv: Sequence[str]) -> list[str]:
     named = list(_values(found, "config"))
     for place, flag, value in named:
         found[place] = flag + _config_file(value)
-    for _, _, workdir in [] if named else list(_values(found, "workdir"))[-1:]:
+    verifies = "verify" in [value for _, _, value in _values(found, "mode")]
+    for _, _, workdir in [] if named or verifies else list(_values(found, "workdir"))[-1:]:
         if workdirs.read_config(pathlib.Path(workdir)) is not None:
             found.insert(1, f"--config={CONFIGS / '_kept.py'}:{workdir}")
     return found
@@ -227,6 +309,8 @@ def main(argv: Sequence[str]) -> None:
     del argv
     absl_logging.set_verbosity(absl_logging.FATAL)  # orbax and jax tell all; errors are raised.
     try:
+        if MODE.value == "verify":
+            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
         start_logging()
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
@@ -238,7 +322,7 @@ def main(argv: Sequence[str]) -> None:
                 whole = run(CONFIG.value, workdir, MODE.value, command)
         if not whole:
             sys.exit(STOPPED_STATUS.value)
-    except UsageError as error:
+    except (UsageError, files.Damaged) as error:
         fail(str(error))
     except Exception as error:
         if not jax.distributed.is_initialized():

@@ -92,6 +92,15 @@ def _restore(folder: pathlib.Path, template: TrainState) -> tuple[Checkpoint, Tr
     return found, checkpoint.restore(found, template)
 
 
+def check_size(config: ConfigDict, dataset: data.Dataset) -> None:
+    """Raises UsageError if more examples are asked for than there are: before the training."""
+    if config.test.num_examples > (number := len(dataset.test.labels)):
+        raise UsageError(
+            f"config.test.num_examples is {config.test.num_examples}; {config.dataset} has "
+            f"{number} test images: expected as many or fewer, or 0 for all."
+        )
+
+
 def evaluated(averaged: bool) -> list[tuple[str, str, str]]:
     """What is attacked: its name in the results, the checkpoint's folder, which weights in it."""
     raw = [("best", "best", ""), ("last", "last", "")]

@@ -3,6 +3,7 @@
 import fractions
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -31,10 +32,19 @@ POSITIVE = (
 NOT_NEGATIVE = (
     *("num_steps", "num_validation", "seed", "test.num_examples", "test.num_restarts"),
     *("test.subset_seed", "test.num_checked"),
-    *("awp.gamma", "awp.warmup_epochs", "average_decay"),
+    *("awp.gamma", "awp.warmup_epochs", "average_decay", "attack.kappa", "test.cw_kappa"),
+    *("method.beta", "method.beta1", "method.weight"),
+    *("method.natural_weight", "method.adversarial_weight"),
+    *(
+        f"{optimizer}.{field}"
+        for optimizer in ("optimizer", "mask_optimizer")
+        for field in ("learning_rate", "momentum", "weight_decay")
+    ),
 )
+MOST = 2**31 - 1  # What an int32 holds; no sensible setting is larger.
 CHOSEN_BY = ("sum", "robust")
 SAVED = ("none", "float32", "uint8")
+NON_FINITE = ("stop", "skip")
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
@@ -56,6 +66,9 @@ def resolve(config: ConfigDict) -> ConfigDict:
         resolved.attack[field] = _in_epsilons(resolved.attack[field], resolved.attack.epsilon)
     for path in RADII:
         radius(path, _at(resolved, path))
+    for path, value in _numbers(resolved):
+        if not isinstance(value, (int, float)) or not abs(value) <= MOST:
+            raise UsageError(f"config.{path} is {value!r}; expected a number, at most {MOST}.")
     for path in POSITIVE:
         if _at(resolved, path) < 1:
             raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 1.")
@@ -72,8 +85,19 @@ def resolve(config: ConfigDict) -> ConfigDict:
     check_choice("config.selection", resolved.selection, ("validation", "test"))
     check_choice("config.validation.chosen_by", resolved.validation.chosen_by, CHOSEN_BY)
     check_choice("config.test.save_adversarial", resolved.test.save_adversarial, SAVED)
+    check_choice("config.non_finite", resolved.non_finite, NON_FINITE)
     check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
     return resolved
+
+
+def _numbers(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The path and value of each number, and of all that a tuple holds in their place."""
+    for field, value in config.items():
+        if isinstance(value, ConfigDict):
+            yield from _numbers(value, f"{prefix}{field}.")
+        elif isinstance(value, (int, float, tuple)):
+            every = value if isinstance(value, tuple) else (value,)
+            yield from ((f"{prefix}{field}", number) for number in every)
 
 
 def _in_epsilons(text: str, epsilon: str) -> str:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from cat_jax import checkpoint, data, distributed, validation
 from cat_jax.build import Experiment
 from cat_jax.logs import MetricsLog, NonFiniteLoss
+from cat_jax.saving import Saver
 from cat_jax.state import TrainState
 from cat_jax.types import UsageError
 from cat_jax.validation import Validator
@@ -50,15 +51,17 @@ def train(
       True when all steps are done; False when a signal stopped it, with its state saved.
 
     Raises:
-      UsageError: if a loss is not finite, or the disk is full. Checkpoints stay as they are.
+      UsageError: if a loss is not finite, unless such steps are skipped, or the disk is full.
+        Checkpoints stay as they are.
     """
     run = _Run(experiment, dataset, workdir, devices)
-    with _stop_on_signal() as stop, contextlib.closing(run.log):
+    with _stop_on_signal() as stop, contextlib.closing(run.log), contextlib.closing(run.saver):
         try:
             return run.loop(stop)
         except NonFiniteLoss as error:
             raise UsageError(
-                f"Training stopped: {error}. {run.kept()} Try a smaller learning rate."
+                f"Training stopped: {error}. {run.kept()} Try a smaller learning rate, or "
+                "another workdir with --config.non_finite=skip."
             ) from error
         except OSError as error:
             raise UsageError(
@@ -89,8 +92,11 @@ class _Run:
         state, self.start = distributed.from_first(self._begin)
         self.state = distributed.replicate(state, devices)
         self.log = MetricsLog(workdir, self.start)
+        self.saver = Saver()
 
     def _begin(self) -> tuple[TrainState, int]:
+        for best in self.folders.glob("best*"):
+            checkpoint.newest(best)  # What is damaged is said now, and not at a validation.
         found = checkpoint.newest(self.last)
         if found is None:
             return self.experiment.init(), 0
@@ -115,6 +121,7 @@ class _Run:
         bar = tqdm(total=total, initial=self.start, unit="step", disable=hidden, smoothing=0.05)
         with bar:
             for step in range(self.start, total):
+                self.saver.poll()
                 state, metrics = self.experiment.step_fn(state, self._batch(step), key)
                 done, bar_text, stopping = step + 1, {}, agree(stop.asked)
                 validate = self._validates_at(done)
@@ -129,17 +136,20 @@ class _Run:
                 if bar_text:
                     bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
                 if stopping and done < total:
+                    self.saver.wait()
                     logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
                     return False
         if not len(self.validator.split.labels):
             for suffix in validation.weights(state):
                 self._save(self.folders / f"best{suffix}", state, 1, {"score": -1.0})
+        self.saver.wait()
         return True
 
     def kept(self) -> str:
         """One sentence on what a user still has."""
         if not distributed.is_first():
             return ""
+        self.saver.close()
         found = checkpoint.newest(self.last)
         where = f"The checkpoint of step {found.step} is kept in {found.path}." if found else ""
         return where or "No checkpoint had been written."
@@ -168,7 +178,8 @@ class _Run:
     def _flush(self, step: int) -> dict[str, float]:
         rate = float(self.experiment.learning_rate(step - 1))
         means = self.log.flush(self.config.batch_size, epoch=self._epoch(step), learning_rate=rate)
-        return {"loss": means["classifier_loss"], "images/s": means["images_per_second"]}
+        names = {"loss": "classifier_loss", "images/s": "images_per_second"}
+        return {text: means[name] for text, name in names.items() if name in means}
 
     def _validate(self, state: TrainState, step: int) -> dict[str, float]:
         """Natural and robust accuracy; the best so far is kept in best/.
@@ -178,10 +189,10 @@ class _Run:
         scores, epoch = self.validator(state), self._epoch(step)
         for suffix, total in validation.totals(scores, self.config.validation.chosen_by):
             best = self.folders / f"best{suffix}"
-            found = distributed.from_first(functools.partial(checkpoint.newest, best))
+            found = distributed.from_first(functools.partial(self._newest, best))
             if found is None or total > found.meta["score"]:
                 self._save(best, state, 1, {"score": total, **scores})
-        mask = self.log.latest["mask"]  # Over the steps of the last line of the log.
+        mask = self.log.latest.get("mask", 1.0)  # Over the steps of the last line of the log.
         self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
         told = {name.removeprefix("validation_"): f"{100 * v:.1f}%" for name, v in scores.items()}
         told |= {"mean mask": f"{mask:.3f}"} if state.mask_net.params else {}
@@ -195,17 +206,26 @@ class _Run:
         self.log.restart_clock()
         return {"natural": scores["validation_natural"], "robust": scores["validation_robust"]}
 
+    def _newest(self, folder: pathlib.Path) -> checkpoint.Checkpoint | None:
+        self.saver.wait()
+        return checkpoint.newest(folder)
+
     def _save(
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
     ) -> None:
         devices = {"num_devices": len(self.devices)}
         meta = {"epoch": self._epoch(int(state.step)), **devices, **meta}
-        save = functools.partial(checkpoint.save, folder, state, meta, keep=keep)
+
+        def save() -> None:
+            self.saver.save(folder, state, meta, keep=keep)
+            if jax.process_count() > 1:
+                self.saver.wait()  # The others learn what goes wrong only now.
+
         try:
             distributed.from_first(save)
-        except ValueError as error:
+        except NonFiniteLoss:
             self.log.write(int(state.step), {"parameters": math.nan, **meta})
-            raise NonFiniteLoss(str(error)) from error
+            raise
         self.log.restart_clock()
 
 

@@ -64,7 +64,7 @@ class Validator:
         history = [
             {name: line[f"validation_{name}"] for name in NAMES}
             for line in lines
-            if "validation_robust" in line
+            if all(f"validation_{name}" in line for name in NAMES)
         ]
         if not self._trains_adversarially:
             return []  # It is no news that plain training withstands nothing.

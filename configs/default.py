@@ -126,6 +126,7 @@ def get_config() -> ConfigDict:
     config.num_epochs = 140
     config.num_steps = 0  # Stop after so many steps; 0: after num_epochs.
     config.num_parts = 1  # Gradients are accumulated over so many parts of a device's batch.
+    config.non_finite = "stop"  # At a loss or an update that is not finite; or "skip" that step.
     config.optimizer = _optimizer()
     config.mask_optimizer = _optimizer()
 

@@ -8,7 +8,7 @@ import pytest
 import small_runs
 from absl.testing import flagsaver
 
-from cat_jax import files, main, settings
+from cat_jax import data, files, main, settings, workdirs
 from cat_jax.configs import _kept
 from cat_jax.types import UsageError
 
@@ -79,7 +79,7 @@ def finished(tmp_path_factory):
 def test_one_command_trains_evaluates_and_prints(finished, capsys):
     names = {path.name for path in finished.iterdir()}
     assert names == {
-        *("config.json", "metrics.jsonl", "tensorboard", "checkpoints"),
+        *("config.json", "metrics.jsonl", "tensorboard", "checkpoints", ".lock"),
         *("evaluation", "results.jsonl", "checks.jsonl", "masks.npz", "report.html"),
     }
     records = files.read_json_lines(finished / "results.jsonl")
@@ -129,7 +129,7 @@ def test_evaluation_needs_no_config(finished, capsys):
 
 
 def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_with(finished):
-    kept = json.loads((finished / "config.json").read_text())
+    kept = workdirs.read_config(finished)
     argv = ["main", "--workdir", str(finished), "--config.evaluation=standard"]
     flag = main.find_config(argv)[1].removeprefix("--config=")
     path, _, workdir = flag.partition(":")
@@ -144,7 +144,7 @@ def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_wit
 
 def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path, capsys):
     workdir = shutil.copytree(finished, tmp_path / "old")
-    kept = json.loads((workdir / "config.json").read_text())
+    kept = workdirs.read_config(workdir)
     del kept["test"]["subset_seed"], kept["average_decay"]
     (workdir / "config.json").write_text(json.dumps(kept))
     main.run(None, workdir, "evaluate")
@@ -161,6 +161,36 @@ def test_a_workdir_of_another_config_is_refused_with_the_difference(finished):
     assert (finished / "config.json").read_text() == kept
 
 
+def test_a_workdir_in_use_or_of_other_data_is_refused_and_left_alone(finished, monkeypatch):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    load = data.load
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "load", lambda *args: load(*args)._replace(fingerprint=64 * "f"))
+        for mode in ("train", "evaluate"):
+            with pytest.raises(UsageError, match=r"other data: .* there, ffffffffffff now"):
+                main.run(small_runs.config(), finished, mode)
+    with workdirs.claimed(finished):
+        for mode in ("train", "evaluate"):
+            with pytest.raises(UsageError, match=r"in use by process"):
+                main.run(small_runs.config(), finished, mode)
+        (finished / ".lock").write_bytes(before[finished / ".lock"])
+    assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+
+
+def test_verify_says_what_is_sound_without_a_config(finished, tmp_path, capsys):
+    assert main.run_verify(finished)
+    assert "checkpoints/last/00000012: sound\n" in capsys.readouterr().out
+    workdir = shutil.copytree(finished, tmp_path / "harmed")
+    (workdir / "config.json").write_text("{")
+    assert not main.run_verify(workdir)
+    printed = capsys.readouterr().out
+    assert "config.json: WRONG: " in printed and printed.endswith(" sound, 1 WRONG\n")
+    argv = ["main", "--mode=verify", "--workdir", str(workdir)]
+    assert main.find_config(argv) == argv, "a damaged config is no reason not to look"
+    with pytest.raises(UsageError, match=r"holds neither config.json nor checkpoints/"):
+        main.run_verify(tmp_path)
+
+
 def test_what_does_not_touch_the_steps_may_change(finished):
     main.run(small_runs.config(num_steps=14, evaluation="none", log_every=1), finished, "train")
     assert small_runs.manifest(finished)["step"] == 14
@@ -169,7 +199,7 @@ def test_what_does_not_touch_the_steps_may_change(finished):
 def test_evaluation_of_an_empty_workdir_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"holds no config.json"):
         main.run(None, tmp_path / "none", "evaluate")
-    with pytest.raises(UsageError, match=r"holds no checkpoint best/"):
+    with pytest.raises(UsageError, match=r"holds no checkpoint;"):
         main.run(small_runs.config(), tmp_path / "none", "evaluate")
 
 

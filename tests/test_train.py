@@ -2,9 +2,11 @@
 
 import dataclasses
 import functools
+import itertools
 import logging
 import os
 import signal
+import time
 import types
 
 import chex
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import checkpoint, logs, train
+from cat_jax import checkpoint, files, logs, train
 from cat_jax.report import measured
 from cat_jax.types import UsageError
 
@@ -69,9 +71,19 @@ def test_a_run_leaves_metrics_both_checkpoints_and_tensorboard(whole):
     assert 0 <= lines[-1]["validation_robust"] <= lines[-1]["validation_natural"] <= 1
 
 
+@pytest.fixture
+def clock_that_goes_back(monkeypatch):
+    """The time of day is a minute earlier each time that it is asked for."""
+    minutes = itertools.count(30_000_000, -1)
+    monkeypatch.setattr(time, "time", lambda: 60.0 * next(minutes))
+    monkeypatch.setattr(time, "time_ns", lambda: 60_000_000_000 * next(minutes))
+
+
+@pytest.mark.usefixtures("clock_that_goes_back")
 def test_sigterm_saves_and_the_resumed_run_equals_the_uninterrupted_one(
     whole, tmp_path, monkeypatch, caplog
 ):
+    """Also where the clock is set back again and again: nothing goes by the time of day."""
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO, "cat_jax"):
         act_at(patch, 7, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
         finished, state = run(tmp_path)
@@ -79,6 +91,8 @@ def test_sigterm_saves_and_the_resumed_run_equals_the_uninterrupted_one(
     finished, state = run(tmp_path)
     assert finished
     chex.assert_trees_all_equal(state, whole[1])
+    lines = files.read_json_lines(tmp_path / "metrics.jsonl")
+    assert all(line.get("images_per_second", 1) > 0 for line in lines)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, monkeypatch):
@@ -106,7 +120,12 @@ def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_pat
         def full(*args, **kwargs):
             raise OSError(28, "No space left on device")
 
-        act_at(patch, 7, lambda metrics: patch.setattr(checkpoint.files, "write_text", full))
+        def fill(metrics):
+            while checkpoint.newest(tmp_path / "checkpoints" / "last") is None:
+                time.sleep(0.01)  # Until step 5 is written.
+            patch.setattr(checkpoint.files, "write_text", full)
+
+        act_at(patch, 7, fill)
         with pytest.raises(UsageError, match=r"No space left.* step 5 is kept.*it resumes"):
             run(tmp_path)
     chex.assert_trees_all_equal(run(tmp_path)[1], whole[1])

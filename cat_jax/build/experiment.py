@@ -17,6 +17,7 @@ from cat_jax.build.networks import build_networks
 from cat_jax.build.optimizers import build_optimizer
 from cat_jax.evaluate import NamedAttack
 from cat_jax.methods import Method
+from cat_jax.skipping import skip_non_finite
 from cat_jax.state import TrainState, init_network, variables_of
 from cat_jax.train_step import PARALLEL, StepFn, make_train_step
 from cat_jax.types import UsageError, check_choice
@@ -106,6 +107,8 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         num_parts=config.num_parts,
         average_decay=config.average_decay,
     )
+    if config.non_finite == "skip":
+        step = skip_non_finite(step)
     num_steps = config.num_steps or clock.steps_until(config.num_epochs)
     return Experiment(
         config,

@@ -50,4 +50,6 @@ def _normaliser(settings: ConfigDict, image_shape: tuple[int, ...]) -> dict[str,
             f"config.classifier.mean has {len(mean)} values and std {len(std)}; "
             f"expected {image_shape[-1]} each, one a channel, or none."
         )
+    if any(not scale > 0 for scale in std):
+        raise UsageError(f"config.classifier.std is {std}; expected numbers above 0.")
     return {"mean": mean, "std": std}

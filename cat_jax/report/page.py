@@ -51,6 +51,7 @@ def _summary(
     """One paragraph: what it is, how far it is, whether to trust it."""
     step = max((line["step"] for line in metrics), default=0)
     diverged = measured.not_finite(metrics)
+    skipped = round(sum(line.get("skipped", 0) for line in metrics))
     checks = tables.distinct(checks)
     failed = sum(not check["passed"] for check in checks)
     said = [
@@ -58,6 +59,7 @@ def _summary(
         f"{config['seed']}, conventions {config['conventions']}; {step} steps of "
         f"{config['batch_size']} images so far.",
         f'<span class="failed">Diverged: {diverged}.</span>' if diverged else "",
+        f"{skipped} steps were skipped: they were not finite." if skipped else "",
         "Not evaluated yet." if not results else "",
         f'<span class="failed">{failed} of {len(checks)} checks failed.</span>' if failed else "",
         f'<span class="ok">All {len(checks)} checks passed.</span>'
