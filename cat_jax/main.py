@@ -101,7 +101,8 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
     Raises:
       UsageError: for what the caller can mend.
     """
-    resolved = distributed.from_first(lambda: _settle(config, workdir, mode))
+    given = None if config is None else settings.resolve(config)
+    resolved = distributed.from_first(lambda: _settle(given, workdir, mode))
     devices = jax.devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
     distributed.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
@@ -127,12 +128,11 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
 
 
 def _settle(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> ConfigDict:
-    """The config resolved, by default the one that the workdir was made with.
+    """The resolved config, by default the one that the workdir was made with.
 
     Raises:
       UsageError: if there is neither, or the workdir is of another, or has nothing to evaluate.
     """
-    config = None if config is None else settings.resolve(config)
     if workdirs.read_config(workdir) is not None:
         kept = settings.resolve(_kept.get_config(str(workdir)))
         config = config or kept

@@ -47,13 +47,6 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
         pass
 
 
-def test_the_other_processes_of_a_run_leave_the_claim_to_the_first(tmp_path):
-    with workdirs.claimed(tmp_path), workdirs.claimed(tmp_path, owner=False):
-        pass
-    with workdirs.claimed(tmp_path / "none", owner=False):
-        assert not (tmp_path / "none").exists()
-
-
 def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
     def flock(*args):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
