@@ -14,28 +14,22 @@ cores have to be idle otherwise: where they are shared, PyTorch's threads wait f
 
 import argparse
 import functools
-import importlib
 import json
-import os
-import statistics
 import sys
-import time
-import warnings
 from collections.abc import Callable
-from importlib import metadata
 from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import timing
 from jax.tree_util import Partial
 
 from cat_jax import attacks, networks
 
 NUM_CLASSES = 10
 PEERS = {"foolbox": "foolbox (JAX)", "torchattacks": "torchattacks"}
-PACKAGES = ("cat_jax", "jax", "jaxlib", "flax", "numpy", "torch", *PEERS)
 KEY = jax.random.key(0)
 
 # images -> adversarial images; the result is ready when it returns.
@@ -53,40 +47,31 @@ def main() -> None:
     labels = jnp.argmax(forward(variables, images), axis=-1)
     problem = (classifier, variables, images, labels, options.epsilon)
 
-    runs = {"cat_jax": ours(*problem)}
+    made = {timing.OURS: ours(*problem)}
     for name, make in (("foolbox", foolbox_runs), ("torchattacks", torchattacks_runs)):
-        if (peer := installed(name)) is None:
+        if (peer := timing.installed(name)) is None:
             print(f"{name} is not installed and left out.", file=sys.stderr)
         else:
-            runs[PEERS[name]] = make(peer, *problem)
-
-    seconds: dict[str, dict[str, list[float]]] = {
-        attack: {name: [] for name in runs if attack in runs[name]} for attack in runs["cat_jax"]
+            made[PEERS[name]] = make(peer, *problem)
+    runs = {
+        attack: {name: of_name[attack] for name, of_name in made.items() if attack in of_name}
+        for attack in made[timing.OURS]
     }
-    for round_number in range(options.rounds + 1):  # The first compiles and warms up.
-        for attack, of_attack in seconds.items():
-            for name in of_attack:
-                started = time.perf_counter()
-                found = runs[name][attack]()
-                spent = time.perf_counter() - started
-                if round_number:
-                    of_attack[name].append(spent)
-                else:
-                    still_right = jnp.argmax(forward(variables, found), axis=-1) == labels
-                    if not still_right.all():
-                        sys.exit(f"{attack} of {name} fooled some: give a smaller --epsilon.")
 
+    def refuse_fooled(attack: str, name: str, found: np.ndarray) -> None:
+        if not (jnp.argmax(forward(variables, found), axis=-1) == labels).all():
+            sys.exit(f"{attack} of {name} fooled some: give a smaller --epsilon.")
+
+    seconds = timing.interleaved(runs, options.rounds, refuse_fooled)
     report = {
-        "cores": len(os.sched_getaffinity(0)),
-        "python": sys.version.split()[0],
-        "versions": versions(),
+        **timing.machine("torch", *PEERS),
         "network": options.network,
         "num_images": options.num_images,
         "rounds": options.rounds,
         "epsilon": options.epsilon,
         "seconds": seconds,
     }
-    print(table(seconds, options.num_images))
+    print(timing.table(seconds, dict.fromkeys(runs, options.num_images)))
     if options.out:
         with open(options.out, "w") as stream:
             json.dump(report, stream, indent=1)
@@ -133,16 +118,17 @@ def foolbox_runs(
     images: jax.Array,
     labels: jax.Array,
     epsilon: float,
+    num_steps: int = 20,
 ) -> dict[str, Run]:
     """Foolbox's PGD on a compiled network: it does not compile on its own."""
     logits_fn = jax.jit(functools.partial(classifier.apply, variables))
     model = foolbox.models.JAXModel(logits_fn, bounds=(0, 1))
-    attack = foolbox.attacks.LinfPGD(abs_stepsize=epsilon / 4, steps=20, rel_stepsize=None)
+    attack = foolbox.attacks.LinfPGD(abs_stepsize=epsilon / 4, steps=num_steps, rel_stepsize=None)
 
     def run() -> np.ndarray:
         return np.asarray(attack(model, images, labels, epsilons=epsilon)[1])
 
-    return {"PGD-20": run}
+    return {f"PGD-{num_steps}": run}
 
 
 def torchattacks_runs(
@@ -175,48 +161,6 @@ def torchattacks_runs(
         return torch_networks.to_numpy(attack(theirs, true).detach())
 
     return {name: functools.partial(run, attack) for name, attack in made.items()}
-
-
-def installed(name: str) -> ModuleType | None:
-    """The package, or None."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # foolbox 3.3.4 imports what new SciPy deprecates.
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            return None
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that are installed."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def table(seconds: dict[str, dict[str, list[float]]], num_images: int) -> str:
-    """Images per second, median over the rounds, and how many times the peer's speed ours is."""
-    names = list(dict.fromkeys(name for of_attack in seconds.values() for name in of_attack))
-    lines = [
-        f"| images/s | {' | '.join(names)} |",
-        "|".join(["", "---", *("---:" for _ in names), ""]),
-    ]
-    for attack, of_attack in seconds.items():
-        medians = {name: statistics.median(times) for name, times in of_attack.items()}
-        cells = []
-        for name in names:
-            if name not in medians:
-                cells.append("-")
-                continue
-            speed = f"{num_images / medians[name]:.2f}"
-            ratio = medians[name] / medians["cat_jax"]
-            cells.append(speed if name == "cat_jax" else f"{speed} (ours {ratio:.2f}x)")
-        lines.append(f"| {attack} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

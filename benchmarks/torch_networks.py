@@ -1,4 +1,4 @@
-"""PyTorch twins of our classifiers: the same weights give the same logits.
+"""PyTorch twins of our networks: the same weights give the same output.
 
 Their modules carry the published names, so that a state dict of `torch_weights.to_state_dict`
 fits as it is.
@@ -57,7 +57,7 @@ class PreActResNet18(nn.Module):
         super().__init__()
         channels = image_shape[-1]
         for name, value in (("mean", classifier.mean or (0.0,)), ("std", classifier.std or (1.0,))):
-            constant = torch.tensor(value).reshape(1, -1, 1, 1)
+            constant = torch.tensor(value, dtype=torch.float64).reshape(1, -1, 1, 1)
             self.register_buffer(name, constant, persistent=False)
         self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
         channels = 64
@@ -70,27 +70,92 @@ class PreActResNet18(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images [B, C, H, W] in [0, 1] -> logits [B, K]."""
-        x = self.conv1((images - self.mean) / self.std)
+        mean, std = self.mean.to(images.dtype), self.std.to(images.dtype)
+        x = self.conv1((images - mean) / std)
         for i in range(1, len(STAGES) + 1):
             x = getattr(self, f"layer{i}")(x)
         return self.linear(functional.relu(self.bn(x)).mean((2, 3)))
 
 
-TWINS = {"SmallCNN": small_cnn, "PreActResNet18": PreActResNet18}
+def small_mask(mask_net: Any, image_shape: tuple[int, ...]) -> nn.Module:
+    """Twin of `networks.SmallMask`."""
+    del mask_net
+    channels, layers = image_shape[-1], []
+    for inputs, features, stride in ((channels, 64, 2), (64, 128, 1), (128, 128, 1)):
+        layers += [nn.Conv2d(inputs, features, 3, stride, padding=1), nn.LeakyReLU(0.2)]
+    last = nn.Conv2d(128, channels, 3, padding=1)
+    return nn.Sequential(*layers, nn.Upsample(scale_factor=2), last, nn.Sigmoid())
 
 
-def twin(classifier: linen.Module, variables: Any, image_shape: tuple[int, ...]) -> nn.Module:
-    """The twin of `classifier` with these weights, in inference mode.
+class BasicBlock(nn.Module):
+    """conv-norm-relu-conv-norm, plus the input, relu."""
+
+    def __init__(self, channels: int, features: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(features)
+        self.conv2 = nn.Conv2d(features, features, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(features)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels != features:
+            shortcut = nn.Conv2d(channels, features, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(shortcut, nn.BatchNorm2d(features))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
+        y = self.conv2(functional.relu(self.bn1(self.conv1(x))))
+        return functional.relu(self.bn2(y) + self.shortcut(x))
+
+
+class ResNetMask(nn.Module):
+    """Twin of `networks.ResNetMask`."""
+
+    def __init__(self, mask_net: Any, image_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        del mask_net
+        self.conv1 = nn.Conv2d(image_shape[-1], 64, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        channels = 64
+        for i, (features, stride) in enumerate(STAGES, start=1):
+            blocks = [BasicBlock(channels, features, stride), BasicBlock(features, features, 1)]
+            setattr(self, f"layer{i}", nn.Sequential(*blocks))
+            channels = features
+        self.conv2 = nn.Conv2d(channels, image_shape[-1], 3, padding=1)
+
+    def forward(self, perturbed: torch.Tensor) -> torch.Tensor:
+        """x + delta [B, C, H, W] -> M [B, C, H, W]."""
+        x = functional.relu(self.bn1(self.conv1(perturbed)))
+        for i in range(1, len(STAGES) + 1):
+            x = getattr(self, f"layer{i}")(x)
+        return torch.sigmoid(self.conv2(functional.interpolate(x, scale_factor=8)))
+
+
+TWINS = {
+    "SmallCNN": small_cnn,
+    "PreActResNet18": PreActResNet18,
+    "SmallMask": small_mask,
+    "ResNetMask": ResNetMask,
+}
+
+
+def twin(network: linen.Module, variables: Any, image_shape: tuple[int, ...]) -> nn.Module:
+    """The twin of `network` with these weights, in inference mode.
 
     Raises:
       UsageError: for a network that has no twin here.
     """
-    name = type(classifier).__name__
+    name = type(network).__name__
     if name not in TWINS:
         raise UsageError(f"{name} has no PyTorch twin; available: {', '.join(TWINS)}.")
-    made = TWINS[name](classifier, image_shape)
+    made = TWINS[name](network, image_shape)
     entries = torch_weights.to_state_dict(name, variables)
-    made.load_state_dict({key: torch.tensor(value) for key, value in entries.items()})
+    found = made.load_state_dict(
+        {key: torch.tensor(value) for key, value in entries.items()}, strict=False
+    )
+    names = (*found.missing_keys, *found.unexpected_keys)
+    odd = [name for name in names if not name.endswith("num_batches_tracked")]
+    if odd:
+        raise UsageError(f"The twin of {name} differs in {', '.join(odd)}.")
     return made.eval().requires_grad_(False)
 
 

@@ -3,6 +3,8 @@
 In processes of their own: PyTorch and its attacks warn of much, and warnings are errors here.
 """
 
+import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -10,8 +12,13 @@ import pathlib
 import subprocess
 import sys
 
+import golden
+import numpy as np
 import pytest
 import small_runs
+import test_train_step_golden as step_golden
+
+from cat_jax import networks
 
 ROOT = pathlib.Path(__file__).parent.parent
 PEER = pytest.mark.skipif(
@@ -52,6 +59,40 @@ def test_speeds_are_measured_beside_whatever_is_installed(tmp_path):
             attack == "PGD-20" and "foolbox" in report["versions"]
         )
         assert all(len(times) == 1 and times[0] > 0 for times in of_attack.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("tag", ["mnist_cw", "mnist_cent", "cifar_cw", "cifar_cent"])
+def test_the_step_in_pytorch_is_the_published_one(tag, monkeypatch):
+    """Its losses against golden, in float64 and from golden's own starts."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    torch_networks, torch_step = map(importlib.import_module, ("torch_networks", "torch_step"))
+    meta, arrays = golden.load("cat_step")
+    (kind, loss), seeds = tag.split("_"), meta["_meta"]
+    hyper, shape = seeds[kind], step_golden.SHAPES[kind]
+    described, twins = golden.load("networks")[0], []
+    for ours, theirs in zip(step_golden.NAMES[kind], step_golden.GOLDEN_NAMES[kind], strict=True):
+        module = getattr(networks, ours)(**golden.normaliser(theirs))
+        twin = torch_networks.TWINS[ours](module, (*shape[1:], shape[0])).double()
+        state = golden.state_dict(described[theirs]["state_dict"], seed=0)
+        twin.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
+        twins.append(twin)
+    optimizer = functools.partial(torch.optim.Adam, lr=1e-3)
+    if kind == "cifar":
+        optimizer = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
+    recipe = torch_step.Recipe(
+        *(hyper["eps"], hyper["alpha"], hyper["iters"]),
+        *(hyper["cw_k"] if loss == "cw" else None, kind == "cifar", hyper["beta"], hyper["beta1"]),
+    )
+    step = torch_step.Step(*twins, optimizer, recipe)
+    size = (hyper["steps"], hyper["batch"], *shape)
+    for k, x in enumerate(np.random.RandomState(seeds["input_seed"]).uniform(size=size)):
+        y = torch.tensor(arrays[f"{tag}/step{k}/labels"]).long()
+        found = step(torch.tensor(x), y, torch.tensor(arrays[f"{kind}_cw/step{k}/start"]))
+        wanted = [meta[f"{tag}/step{k}"][f"{name}_loss"] for name in ("theta", "phi")]
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
 @pytest.mark.slow

@@ -1,0 +1,140 @@
+"""Speed of training: PGD-10 and whole steps of CAT, beside PyTorch and foolbox in one run.
+
+    python benchmarks/peers.py --out=peers.json
+
+Random weights, the same for all, and random images, in float32 on the CPU. PyTorch's step is the
+published one in our own words (`torch_step.py`), but for its gradients in the attack: those of
+the weights, which the published code computes and drops, are left out. PyTorch is not installed
+otherwise (extra `bench`); foolbox is left out where it is not. The cores have to be idle: where
+they are shared, PyTorch's threads wait for one another.
+"""
+
+import argparse
+import functools
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import attacks as attack_speeds
+import jax
+import jax.numpy as jnp
+import numpy as np
+import timing
+import torch
+import torch_networks
+import torch_step
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import Partial
+
+from cat_jax import attacks, build, data, networks, settings
+from cat_jax.configs import mnist, preact_cifar10
+from cat_jax.state import variables_of
+from cat_jax.types import DEVICES
+
+FOOLBOX, TORCH = "foolbox (JAX)", "PyTorch"
+KEY = jax.random.key(0)
+Made = dict[str, Callable[[], Any]]
+
+
+def main() -> None:
+    """Measures, prints a Markdown table, and writes JSON if asked to."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turn")
+    parser.add_argument("--work", action="append", choices=[*WORKS], help="default: all")
+    parser.add_argument("--num_images", type=int, help="in the one batch; default: 32, MNIST 100")
+    parser.add_argument("--out", help="JSON file to write: all times, versions, cores")
+    options = parser.parse_args()
+
+    chosen = options.work or [*WORKS]
+    sizes = {work: options.num_images or WORKS[work][0] for work in chosen}
+    runs = {work: WORKS[work][1](size) for work, size in sizes.items()}
+    seconds = timing.interleaved(runs, options.rounds)
+    print(timing.table(seconds, sizes))
+    if options.out:
+        report = {**timing.machine("torch", "foolbox"), "threads": torch.get_num_threads()}
+        report |= {"num_images": sizes, "rounds": options.rounds, "seconds": seconds}
+        with open(options.out, "w") as stream:
+            json.dump(report, stream, indent=1)
+
+
+def pgd(num_images: int, num_steps: int = 10) -> Made:
+    """PGD on PreAct ResNet-18 in inference mode; the radius is so small that nothing is fooled."""
+    epsilon = 1e-6
+    images = np.random.default_rng(0).uniform(size=(num_images, 32, 32, 3)).astype(np.float32)
+    classifier = networks.PreActResNet18()
+    variables = jax.jit(classifier.init)(KEY, images)
+    labels = jnp.argmax(jax.jit(classifier.apply)(variables, images), axis=-1)
+    logits_fn = Partial(classifier.apply, variables)
+    ours = functools.partial(
+        attacks.pgd, epsilon=epsilon, step_size=epsilon / 4, num_steps=num_steps
+    )
+    model = torch_networks.twin(classifier, variables, images.shape[1:])
+    x, y = torch_networks.to_torch(images), torch.tensor(np.asarray(labels)).long()
+    recipe = torch_step.Recipe(epsilon, epsilon / 4, num_steps, None, True, 0.0, 0.0)
+    made: Made = {
+        timing.OURS: lambda: np.asarray(ours(logits_fn, images, labels, KEY)),
+        TORCH: lambda: torch_step.attack(model, x, y, torch.zeros_like(x), recipe),
+    }
+    if (foolbox := timing.installed("foolbox")) is None:
+        print("foolbox is not installed and left out.", file=sys.stderr)
+    else:
+        problem = (foolbox, classifier, variables, jnp.asarray(images), labels, epsilon)
+        (made[FOOLBOX],) = attack_speeds.foolbox_runs(*problem, num_steps).values()
+    return made
+
+
+def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images: int) -> Made:
+    """One step of CAT_cw, from the same weights on the same batch, again and again."""
+    config = module.get_config("cat_cw")
+    config.batch_size = num_images
+    config.augment = "none"
+    config = settings.resolve(config)
+    experiment = build.experiment(config, spec, jax.local_devices()[:1])
+    rng = np.random.default_rng(0)
+    images = rng.uniform(size=(num_images, *spec.image_shape)).astype(np.float32)
+    labels = rng.integers(spec.num_classes, size=num_images).astype(np.int32)
+    state = experiment.init()
+    pairs = (experiment.classifier, state.classifier), (experiment.mask_net, state.mask_net)
+    f, g = (
+        torch_networks.twin(network, variables_of(net), spec.image_shape) for network, net in pairs
+    )
+    epsilon, step_size, start = (
+        settings.radius(f"config.attack.{field}", config.attack[field])
+        for field in ("epsilon", "step_size", "start_radius")
+    )
+    recipe = torch_step.Recipe(
+        *(epsilon, step_size, config.attack.num_steps, config.attack.kappa, config.attack.clip),
+        *(config.method.beta, config.method.beta1),
+    )
+    step = torch_step.Step(f, g, optimizer, recipe)
+    x, y = torch_networks.to_torch(images), torch.tensor(labels).long()
+    mesh = Mesh(np.array(jax.local_devices()[:1]), (DEVICES,))
+    held = {"state": jax.device_put(state, NamedSharding(mesh, PartitionSpec()))}
+
+    def ours() -> None:
+        batch = {"image": images[None], "label": labels[None]}
+        held["state"], metrics = experiment.step_fn(held["state"], batch, KEY)
+        jax.block_until_ready((held["state"], metrics))
+
+    def theirs() -> None:
+        step(x, y, torch.empty_like(x).uniform_(-start, start))
+
+    return {timing.OURS: ours, TORCH: theirs}
+
+
+SGD = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
+ADAM = functools.partial(torch.optim.Adam, lr=1e-3)
+CIFAR, MNIST = data.Spec((32, 32, 3), 10, 50_000), data.Spec((28, 28, 1), 10, 60_000)
+# work -> images in the one batch, and (that number) -> what does it.
+WORKS: dict[str, tuple[int, Callable[[int], Made]]] = {
+    "PGD-10, PreAct ResNet-18": (32, pgd),
+    "CAT step, PreAct ResNet-18": (32, functools.partial(cat, preact_cifar10, CIFAR, SGD)),
+    "CAT step, MNIST": (100, functools.partial(cat, mnist, MNIST, ADAM)),
+}
+
+
+if __name__ == "__main__":
+    main()
