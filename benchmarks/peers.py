@@ -24,13 +24,11 @@ import timing
 import torch
 import torch_networks
 import torch_step
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
-from cat_jax import attacks, build, data, networks, settings
+from cat_jax import attacks, build, data, distributed, networks, settings
 from cat_jax.configs import mnist, preact_cifar10
 from cat_jax.state import variables_of
-from cat_jax.types import DEVICES
 
 FOOLBOX, TORCH = "foolbox (JAX)", "PyTorch"
 KEY = jax.random.key(0)
@@ -111,8 +109,7 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
     )
     step = torch_step.Step(f, g, optimizer, recipe)
     x, y = torch_networks.to_torch(images), torch.tensor(labels).long()
-    mesh = Mesh(np.array(jax.local_devices()[:1]), (DEVICES,))
-    held = {"state": jax.device_put(state, NamedSharding(mesh, PartitionSpec()))}
+    held = {"state": distributed.replicate(state, jax.local_devices()[:1])}
 
     def ours() -> None:
         batch = {"image": images[None], "label": labels[None]}
