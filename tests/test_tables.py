@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 from absl import flags
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_build import SPECS
 
 from cat_jax import build, data, main, settings
@@ -443,6 +444,13 @@ def test_bars_are_ours_and_black_marks_are_published(tmp_path):
     assert "percent" in axes.get_ylabel() and axes.get_xlabel()
     scaled = bars.draw(table, Asked([], scale=0.05))
     assert "SCALED: 0.05" in scaled.get_suptitle()
+    masks = output.draw("mask_visualisation", Asked([], scale=0.05))
+    assert masks.get_suptitle().endswith("\nno run")
+    for figure in (scaled, masks):
+        drawn = FigureCanvasAgg(figure)
+        drawn.draw()
+        title = figure._suptitle.get_window_extent(drawn.get_renderer())
+        assert 0 < title.x0 and title.x1 < figure.bbox.x1, "it fits the figure"
 
 
 def test_the_tradeoff_is_a_point_for_each_row_and_whose(tmp_path):

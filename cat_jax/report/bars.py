@@ -62,7 +62,7 @@ def draw(table: Table, asked: Asked) -> Figure:
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     figure.legend(loc="outside lower center", ncols=min(4, count + 1), fontsize=8)
-    figure.suptitle(figures.title_of(table, asked), fontsize=9)
+    figures.put_title(figure, table, asked)
     return figure
 
 
@@ -98,7 +98,7 @@ def tradeoff(table: Table, asked: Asked) -> Figure:
     axes.margins(0.25)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-    figure.suptitle(figures.title_of(table, asked), fontsize=9)
+    figures.put_title(figure, table, asked)
     return figure
 
 

@@ -1,6 +1,7 @@
 """The paper's figures of numbers: ours, over rows or epochs, with the published values."""
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
@@ -47,14 +48,16 @@ def draw(table: Table, asked: Asked) -> Figure:
         else:
             axes.text(0.5, 0.5, EMPTY, ha="center", transform=axes.transAxes)
     figure.set_figheight(3.8 + 0.16 * max(lines, default=0))
-    figure.suptitle(title_of(table, asked), fontsize=9)
+    put_title(figure, table, asked)
     return figure
 
 
-def title_of(table: Table, asked: Asked) -> str:
-    """What stands above a figure; it says if runs are scaled."""
-    scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the training"
-    return table.title + scale
+def put_title(figure: Figure, table: Table, asked: Asked, *more: str) -> None:
+    """The table's title and what is to be said of the runs, in lines that fit the figure."""
+    scale = "" if asked.scale == 1 else f"SCALED: {asked.scale:g} of the training"
+    width = int(11 * figure.get_figwidth())  # Characters of 9 points, about 14 to an inch.
+    lines = [textwrap.fill(text, width) for text in (table.title, scale, *more) if text]
+    figure.suptitle("\n".join(lines), fontsize=9)
 
 
 def _y_name(panel: Panel) -> str:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from cat_jax.report import runs
+from cat_jax.report import figures, runs
 from cat_jax.report.sheet import Asked
 from cat_jax.report.specs import Row, Table
 
@@ -35,9 +35,7 @@ def masks(table: Table, asked: Asked) -> Figure:
                 shown = grid[i, block * COLUMNS + j].imshow(image, cmap="gray", vmin=0, vmax=1)
     if blocks:
         figure.colorbar(shown, ax=grid[:, -1], label="pixel, or M; 0 to 1", shrink=0.6)
-    scale = "" if asked.scale == 1 else f" - SCALED: {asked.scale:g} of the training"
-    missing = "" if blocks else " - no run"
-    figure.suptitle(f"{table.title}{scale}{missing}", fontsize=9)
+    figures.put_title(figure, table, asked, "" if blocks else "no run")
     return figure
 
 
