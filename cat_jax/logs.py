@@ -3,12 +3,14 @@
 import logging
 import math
 import pathlib
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 from tensorboardX import SummaryWriter
+from tqdm import tqdm
 
 from cat_jax import files, workdirs
 
@@ -120,3 +122,21 @@ class MetricsLog:
     def close(self) -> None:
         """Finishes the TensorBoard file."""
         self._board.close()
+
+
+class _BarHandler(logging.Handler):
+    """Writes above the progress bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+def start(process: int) -> None:
+    """This package's messages on standard error: from INFO, of processes but 0 from WARNING."""
+    which = f"process {process}: " if process else ""
+    handler = _BarHandler()
+    handler.setFormatter(logging.Formatter(f"%(asctime)s {which}%(message)s", "%H:%M:%S"))
+    package = logging.getLogger("cat_jax")
+    package.setLevel(logging.WARNING if process else logging.INFO)
+    package.propagate = False
+    package.handlers = [handler]

@@ -34,20 +34,20 @@ import pathlib
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 import jax
 from absl import app, flags
 from absl import logging as absl_logging
-from ml_collections import ConfigDict, config_flags
-from tqdm import tqdm
+from ml_collections import ConfigDict
 
 from cat_jax import (
     build,
+    command_line,
     data,
     distributed,
     files,
+    logs,
     robustness,
     settings,
     sweep,
@@ -55,38 +55,26 @@ from cat_jax import (
     verify,
     workdirs,
 )
+from cat_jax.command_line import (
+    CLUSTER,
+    CONFIG,
+    COORDINATOR,
+    MODE,
+    NUM_PROCESSES,
+    PROCESS_ID,
+    SEEDS,
+    STOPPED_STATUS,
+    SWEEP,
+    WORKDIR,
+    fail,
+    parse,
+)
 from cat_jax.configs import _kept
 from cat_jax.report import page, tables
 from cat_jax.types import UsageError
 
 logger = logging.getLogger("cat_jax.main")  # Not __main__, which the handler is not of.
-CONFIGS = pathlib.Path(__file__).parent / "configs"
-
-CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
-)
-WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
-MODE = flags.DEFINE_enum(
-    "mode",
-    "train",
-    ["train", "evaluate", "verify"],
-    "Train and evaluate, only evaluate, or read every file and say what is sound.",
-)
-SWEEP = flags.DEFINE_multi_string(
-    "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
-)
-SEEDS = flags.DEFINE_list("seeds", [], "A run for each of these seeds.")
-COORDINATOR = flags.DEFINE_string(
-    "coordinator", None, "HOST:PORT of process 0, if there are several; then on each of them."
-)
-NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
-PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
-STOPPED_STATUS = flags.DEFINE_integer(
-    "stopped_status", 0, "Exit status after a signal, with all saved; 75 for launch/preemptible.sh."
-)
-CLUSTER = flags.DEFINE_enum(
-    "cluster", None, [*distributed.CLUSTERS], "Who knows the three flags above; none is asked."
-)
+flags.adopt_module_key_flags(command_line)  # For --help.
 
 
 def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: str = "") -> bool:
@@ -236,85 +224,17 @@ def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
     return sweep.is_done(config, workdir, made.num_steps, {a.name for a in made.attacks})
 
 
-def parse(argv: Sequence[str]) -> list[str]:
-    """Parses the command line; what is wrong with it is said in one line."""
-    try:
-        rest: list[str] = flags.FLAGS(find_config(argv))
-        if len(rest) > 1:
-            raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
-        if not WORKDIR.value:
-            raise UsageError("--workdir is missing; name a folder for the run: --workdir=runs/x.")
-        return rest
-    except (AttributeError, KeyError) as error:  # An override of a field that there is not.
-        fail(f"The config has no such field: {error.args[0]} All are in configs/default.py.")
-    except Exception as error:
-        fail(str(error))
-
-
-def find_config(argv: Sequence[str]) -> list[str]:
-    """The command line with `--config=cat_jax:NAME` as the path of the installed file.
-
-    Without --config, it gets the one that reads the config which the workdir was made with.
-
-    Raises:
-      UsageError: if there is no such file.
-    """
-    found = list(argv)
-    named = list(_values(found, "config"))
-    for place, flag, value in named:
-        found[place] = flag + _config_file(value)
-    verifies = "verify" in [value for _, _, value in _values(found, "mode")]
-    for _, _, workdir in [] if named or verifies else list(_values(found, "workdir"))[-1:]:
-        if workdirs.read_config(pathlib.Path(workdir)) is not None:
-            found.insert(1, f"--config={CONFIGS / '_kept.py'}:{workdir}")
-    return found
-
-
-def _values(argv: Sequence[str], name: str) -> Iterator[tuple[int, str, str]]:
-    """Each value of a flag, "--name=value" or "--name value": where it is, what is before it."""
-    for i, argument in enumerate(argv):
-        flag, equals, value = argument.partition("=")
-        if flag in (f"-{name}", f"--{name}"):
-            if equals:
-                yield i, f"{flag}=", value
-            elif i + 1 < len(argv):
-                yield i + 1, "", argv[i + 1]
-
-
-def _config_file(value: str) -> str:
-    if value.startswith("cat_jax:"):
-        name, *variant = value.removeprefix("cat_jax:").split(":", 1)
-        value = ":".join([str(CONFIGS / f"{name}.py"), *variant])
-    path = pathlib.Path(value.partition(":")[0])
-    if not path.is_file():
-        names = sorted(f.stem for f in CONFIGS.glob("[!_]*.py") if f.stem != "default")
-        raise UsageError(
-            f"There is no config file {path}; name one, or an installed one as "
-            f"--config=cat_jax:NAME with NAME one of {', '.join(names)}."
-        )
-    return value
-
-
-def fail(text: str) -> NoReturn:
-    """Says what is wrong in one line, and ends with status 2."""
-    text = text.rpartition("UsageError: ")[2]  # The flags library wraps ours in a traceback.
-    print(f"error: {' '.join(text.split())}", file=sys.stderr)
-    if jax.distributed.is_initialized():
-        distributed.leave(2)
-    sys.exit(2)
-
-
 def main(argv: Sequence[str]) -> None:
     """`run` with the flags; errors that the caller can mend become one line."""
     del argv
     absl_logging.set_verbosity(absl_logging.FATAL)  # orbax and jax tell all; errors are raised.
+    command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
     try:
         if MODE.value == "verify":
             sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
-        start_logging()
+        logs.start(jax.process_index())
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
-            command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
             if SWEEP.value or SEEDS.value:
                 more = (SWEEP.value, SEEDS.value, command)
                 whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
@@ -336,25 +256,6 @@ def main(argv: Sequence[str]) -> None:
             str(error).split("\n")[0],
         )
         distributed.leave(distributed.TRY_AGAIN)
-
-
-class _BarHandler(logging.Handler):
-    """Writes above the progress bar instead of through it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
-
-
-def start_logging() -> None:
-    """This package's messages on standard error: from INFO, of processes but the first WARNING."""
-    first = distributed.is_first()
-    which = "" if first else f"process {jax.process_index()}: "
-    handler = _BarHandler()
-    handler.setFormatter(logging.Formatter(f"%(asctime)s {which}%(message)s", "%H:%M:%S"))
-    package = logging.getLogger("cat_jax")
-    package.setLevel(logging.INFO if first else logging.WARNING)
-    package.propagate = False
-    package.handlers = [handler]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from absl import flags
 from absl.testing import flagsaver
 from hypothesis import strategies as st
 
-from cat_jax import data, main, robustness, settings, sweep, train
+from cat_jax import command_line, data, logs, main, robustness, settings, sweep, train
 from cat_jax.configs import digits
 from cat_jax.report import page
 
@@ -138,7 +138,7 @@ def outcome(argv, capsys):
     argv = ["main", *argv]
     with as_a_process(argv):
         try:
-            main.parse(argv)
+            command_line.parse(argv)
             main.main(argv[:1])
             status = 0
         except SystemExit as ended:
@@ -173,7 +173,7 @@ def test_random_command_lines_are_runs_or_are_refused_in_one_line(
     monkeypatch.setattr(train, "train", trace if count > 200 else lambda *_: True)
     monkeypatch.setattr(robustness, "evaluate", lambda *_: None)
     monkeypatch.setattr(page, "write_page", lambda workdir: workdir)
-    monkeypatch.setattr(main, "start_logging", lambda: None)
+    monkeypatch.setattr(logs, "start", lambda process: None)
     seen = {True: 0, False: 0}
 
     @hypothesis.settings(

@@ -41,6 +41,7 @@ LAYERS = {
     "report": 6,
     "theory": 7,  # Its page has the form of the report's.
     "robustness": 7,
+    "command_line": 7,
     "main": 8,
 }
 APART = "report"  # Reads result files: of our modules it imports `files` alone, and no JAX.

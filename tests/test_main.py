@@ -8,7 +8,7 @@ import pytest
 import small_runs
 from absl.testing import flagsaver
 
-from cat_jax import data, files, main, settings, workdirs
+from cat_jax import command_line, data, files, logs, main, settings, workdirs
 from cat_jax.configs import _kept
 from cat_jax.types import UsageError
 
@@ -46,11 +46,11 @@ def test_bad_input_is_answered_in_one_line_that_names_the_remedy(
     name, tmp_path, capsys, monkeypatch
 ):
     workdir = tmp_path / "run"
-    monkeypatch.setattr(main, "start_logging", lambda: None)  # caplog's to do.
+    monkeypatch.setattr(logs, "start", lambda process: None)  # caplog's to do.
     argv = ["main", *small_runs.flags(f"--workdir={workdir}", *BAD[name][0])]
     monkeypatch.setattr("sys.argv", argv)  # Overrides of a config are read from there.
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-        main.main(main.parse(argv))
+        main.main(command_line.parse(argv))
     check_answer(name, ended.value.code, *capsys.readouterr(), workdir)
 
 
@@ -131,7 +131,7 @@ def test_evaluation_needs_no_config(finished, capsys):
 def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_with(finished):
     kept = workdirs.read_config(finished)
     argv = ["main", "--workdir", str(finished), "--config.evaluation=standard"]
-    flag = main.find_config(argv)[1].removeprefix("--config=")
+    flag = command_line.find_config(argv)[1].removeprefix("--config=")
     path, _, workdir = flag.partition(":")
     assert (path, workdir) == (_kept.__file__, str(finished))
     config = _kept.get_config(workdir)
@@ -186,7 +186,7 @@ def test_verify_says_what_is_sound_without_a_config(finished, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "config.json: WRONG: " in printed and printed.endswith(" sound, 1 WRONG\n")
     argv = ["main", "--mode=verify", "--workdir", str(workdir)]
-    assert main.find_config(argv) == argv, "a damaged config is no reason not to look"
+    assert command_line.find_config(argv) == argv, "a damaged config is no reason not to look"
     with pytest.raises(UsageError, match=r"holds neither config.json nor checkpoints/"):
         main.run_verify(tmp_path)
 

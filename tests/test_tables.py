@@ -17,7 +17,7 @@ from absl import flags
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_build import SPECS
 
-from cat_jax import build, data, main, settings
+from cat_jax import build, command_line, data, settings
 from cat_jax.report import __main__ as report_main
 from cat_jax.report import (
     bars,
@@ -92,9 +92,11 @@ def parsed(argv, monkeypatch):
     for name in [name for name in defined if name.startswith("config.")]:
         delattr(defined, name)
     defined.unparse_flags()
-    monkeypatch.setattr(sys, "argv", main.find_config(argv))  # Where overrides are looked for.
-    assert len(main.parse(argv)) == 1
-    return main.CONFIG.value
+    monkeypatch.setattr(
+        sys, "argv", command_line.find_config(argv)
+    )  # Where overrides are looked for.
+    assert len(command_line.parse(argv)) == 1
+    return command_line.CONFIG.value
 
 
 @pytest.fixture
