@@ -55,7 +55,7 @@ def draw(table: Table, asked: Asked) -> Figure:
 def put_title(figure: Figure, table: Table, asked: Asked, *more: str) -> None:
     """The table's title and what is to be said of the runs, in lines that fit the figure."""
     scale = "" if asked.scale == 1 else f"SCALED: {asked.scale:g} of the training"
-    width = int(11 * figure.get_figwidth())  # Characters of 9 points, about 14 to an inch.
+    width = int(13 * figure.get_figwidth())  # Characters of 9 points, about 14 to an inch.
     lines = [textwrap.fill(text, width) for text in (table.title, scale, *more) if text]
     figure.suptitle("\n".join(lines), fontsize=9)
 
