@@ -225,8 +225,10 @@ def outlet(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def is_loss(error: Exception) -> bool:
     """Whether an error says that another process is gone, and not what is wrong in this one."""
-    ours = isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1
-    return ours and "RESOURCE_EXHAUSTED" not in str(error)
+    if jax.process_count() == 1 or "RESOURCE_EXHAUSTED" in str(error):
+        return False
+    # jaxlib raises some errors of collectives as ValueError.
+    return isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
 
 
 def leave(status: int) -> NoReturn:

@@ -37,7 +37,8 @@ class MetricsLog:
         self._in_a_row = 0  # Skipped steps.
         self.latest: dict[str, float] = {}
         kept = [line for line in self.lines() if line["step"] <= step]
-        if step and (not kept or kept[-1]["step"] != step):
+        gap = step > 0 and (not kept or kept[-1]["step"] != step)
+        if gap and jax.process_index() == 0:  # The others' file is a new one.
             logger.warning(
                 "%s lacks lines before step %d, which is where it goes on: its curves have a gap.",
                 *(self._file, step),

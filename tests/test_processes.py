@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import pytest
 import small_runs
 
@@ -65,6 +66,15 @@ def stop(processes, which, number):
     return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)], seconds
 
 
+def test_a_lost_process_is_told_from_what_is_wrong_in_this_one(monkeypatch):
+    gone = jax.errors.JaxRuntimeError("UNAVAILABLE"), ValueError("Gloo all-reduce failed: closed")
+    assert not any(map(distributed.is_loss, gone)), "there is one process"
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert all(map(distributed.is_loss, gone))
+    full = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+    assert not any(map(distributed.is_loss, (full, ValueError("a bad shape"))))
+
+
 @pytest.mark.slow
 def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
     workdir = tmp_path / "run"
@@ -86,6 +96,7 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
         code, errors = ended[1 - killed]
         assert code in (distributed.TRY_AGAIN, -signal.SIGABRT), errors
         assert seconds < 60
+        assert "lacks lines" not in ended[1][1], "only process 0 has the file"
         assert "another task died" in errors or "Another process is gone" in errors
         assert "Resuming from the checkpoint of step" in ended[0][1]
         saved = small_runs.manifest(workdir)["step"]
