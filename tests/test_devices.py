@@ -6,14 +6,17 @@ In float64, within the tolerance that docs/scaling.md states, and with real coll
 import chex
 import float64_runs
 import pytest
+import small_runs
 
 TOLERANCE = dict(rtol=1e-9, atol=1e-12)
 BACK_ENDS = ("pmap", "shard_map")
 
 
-def check(workdirs, want, **overrides):
-    """Each holds the finished run that `want` is: it is read, and not trained on."""
-    for workdir in workdirs:
+def check(saved, want, **overrides):
+    """Each run, by its step and where it was computed, is `want` once one device has ended it."""
+    for workdir, place in saved.items():
+        kept = small_runs.manifest(workdir)
+        assert (kept["step"], kept["meta"]["num_devices"]) == place, workdir
         chex.assert_trees_all_close(float64_runs.run(workdir, 1, **overrides), want, **TOLERANCE)
 
 
@@ -22,7 +25,8 @@ def test_two_processes_of_two_devices_go_on_as_one_device_would(float64, tmp_pat
     few, all_steps = dict(num_steps=2), dict(num_steps=4)
     float64_runs.run(tmp_path / "two", 1, **few)
     float64_runs.together([(tmp_path / "two", None, all_steps)], num_processes=2, num_devices=2)
-    check([tmp_path / "two"], float64_runs.run(tmp_path / "one", 1, **all_steps), **all_steps)
+    one = float64_runs.run(tmp_path / "one", 1, **all_steps)
+    check({tmp_path / "two": (4, 4)}, one, **all_steps)
 
 
 @pytest.mark.slow
@@ -38,4 +42,7 @@ def test_twenty_steps_are_the_same_on_eight_devices_and_on_two_processes(float64
     on_two = [(tmp_path / f"2x2_{p}", None, dict(parallel=p) | whole) for p in BACK_ENDS]
     to_one = tmp_path / "2x2_to_1"
     float64_runs.together([*on_two, (to_one, None, half)], num_processes=2, num_devices=2)
-    check([job[0] for job in (*on_eight, *on_two)] + [*to_fewer, to_one], one, **whole)
+    saved = {workdir: (20, n) for workdir, n, _ in rest} | {to_one: (10, 4)}
+    for jobs, num_devices in ((on_eight, 8), (on_two, 4)):
+        saved |= {workdir: (20, num_devices) for workdir, _, _ in jobs}
+    check(saved, one, **whole)

@@ -291,9 +291,10 @@ def test_runs_of_other_conventions_lengths_and_choices_stand_apart(tmp_path):
 def test_what_a_command_sets_besides_is_told_and_stands_apart(tmp_path):
     """Of fields that the table knows nothing of; those that change no number are not told."""
     make(tmp_path, CAT_CW, 0)
+    harmless = "--config.data_dir='a b'", "--config.parallel=shard_map"
     for seed, more in enumerate(("--config.log_every=7", "--config.attack.num_steps=5"), 1):
         workdir = make(tmp_path, CAT_CW, seed)
-        command = commands.command(CAT_CW, seed, "runs", more=[more, "--config.data_dir='a b'"])
+        command = commands.command(CAT_CW, seed, "runs", more=[more, *harmless])
         (workdir / "commands.jsonl").write_text(lines_of([{"command": command, "time": ""}]))
     body, text = printed("mnist", tmp_path)
     assert body["CAT_cw(0.4)", "ours"][-1] == "2"

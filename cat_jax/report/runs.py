@@ -24,7 +24,7 @@ NEEDED = {"dataset", "variant", "seed", *LENGTH, "num_validation", "batch_size"}
 # Fields that a command may set and the run is still as its row has it: they change no number, or
 # go with the length of the training.
 HARMLESS = {
-    *("seed", "data_dir", "evaluation", "log_every", "save_every", "keep_checkpoints"),
+    *("seed", "data_dir", "evaluation", "log_every", "save_every", "keep_checkpoints", "parallel"),
     *("mask_optimizer.drop_epochs", "attack.tau_epochs"),
     *("test.num_examples", "test.num_checked", "test.batch_size", "test.num_restarts"),
     *("test.unclipped", "test.subset_seed"),
