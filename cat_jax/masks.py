@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from cat_jax.data import Split, padded_batches, to_unit
+from cat_jax.phases import forward
 from cat_jax.state import TrainState
-from cat_jax.train_step import forward
 from cat_jax.types import Array, Attack
 
 INK = 0.5  # A pixel this bright belongs to the digit: digits are white on black.

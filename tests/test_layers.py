@@ -27,6 +27,7 @@ LAYERS = {
     "saving": 3,
     "attacks": 3,
     "methods": 3,
+    "phases": 4,
     "train_step": 4,
     "skipping": 4,
     "evaluate": 4,
