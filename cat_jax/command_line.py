@@ -43,12 +43,18 @@ CLUSTER = flags.DEFINE_enum(
 
 def parse(argv: Sequence[str]) -> list[str]:
     """Parses the command line; what is wrong with it is said in one line."""
+    rest = read(flags.FLAGS, argv)
+    if not WORKDIR.value:
+        fail("--workdir is missing; name a folder for the run: --workdir=runs/x.")
+    return rest
+
+
+def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+    """Reads the command line into `values`, of which one may be a config."""
     try:
-        rest: list[str] = flags.FLAGS(find_config(argv))
+        rest: list[str] = values(find_config(argv))
         if len(rest) > 1:
             raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
-        if not WORKDIR.value:
-            raise UsageError("--workdir is missing; name a folder for the run: --workdir=runs/x.")
         return rest
     except (AttributeError, KeyError) as error:  # An override of a field that there is not.
         fail(f"The config has no such field: {error.args[0]} All are in configs/default.py.")

@@ -42,6 +42,7 @@ LAYERS = {
     "report": 6,
     "theory": 7,  # Its page has the form of the report's.
     "robustness": 7,
+    "benchmark": 8,
     "command_line": 7,
     "main": 8,
 }

@@ -17,6 +17,7 @@ from cat_jax.build.networks import build_networks
 from cat_jax.build.optimizers import build_optimizer
 from cat_jax.evaluate import NamedAttack
 from cat_jax.methods import Method
+from cat_jax.phases import Phases
 from cat_jax.skipping import skip_non_finite
 from cat_jax.state import TrainState, init_network, variables_of
 from cat_jax.train_step import PARALLEL, StepFn, make_train_step
@@ -42,6 +43,8 @@ class Experiment:
       classifier: images -> logits.
       mask_net: images and delta -> mask.
       method: the training attack and the losses.
+      phases: what the step is made of, for those who look at its parts.
+      augment: of the training images, the first thing in a step.
       attacks: what the trained classifier is tested by.
     """
 
@@ -53,6 +56,8 @@ class Experiment:
     classifier: nn.Module
     mask_net: nn.Module
     method: Method
+    phases: Phases
+    augment: data.Augment
     attacks: list[NamedAttack]
 
 
@@ -96,14 +101,14 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
             margins=jnp.zeros(num_train) if method.remembers_margins else {},
         )
 
-    check_choice("config.augment", config.augment, AUGMENTATIONS)
+    augment = AUGMENTATIONS[check_choice("config.augment", config.augment, AUGMENTATIONS)]
     step = make_train_step(
         method,
         classifier,
         mask_net,
         theta_tx,
         phi_tx,
-        AUGMENTATIONS[config.augment],
+        augment,
         num_parts=config.num_parts,
         average_decay=config.average_decay,
     )
@@ -119,5 +124,7 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         classifier,
         mask_net,
         method,
+        Phases(method, classifier, mask_net, theta_tx, phi_tx, config.num_parts),
+        augment,
         evaluation_attacks(config),
     )

@@ -1,0 +1,1 @@
+"""What a training step costs: time of each phase, FLOPs, memory, compilation, start."""

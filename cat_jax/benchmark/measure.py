@@ -1,0 +1,129 @@
+"""All measurements of one experiment, as one JSON document."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from cat_jax import build, data, distributed, provenance, settings
+from cat_jax.benchmark import flops, startup, timing
+from cat_jax.data.records import FORMS
+from cat_jax.types import UsageError
+
+NUM_TRAIN = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
+MEMORY = ("argument", "output", "alias", "temp", "generated_code")
+Batch = dict[str, np.ndarray]
+
+
+def measure(config: ConfigDict, num_steps: int) -> dict[str, Any]:
+    """Everything that `python -m cat_jax.benchmark` tells, times in seconds.
+
+    Args:
+      config: unresolved.
+      num_steps: how often each part of a step is timed, and of how many steps a block is.
+
+    Raises:
+      UsageError: for a config that cannot be meant.
+    """
+    clock = [startup.since_start()]
+    listening = startup.Compilations()
+    resolved = settings.resolve(config)
+    devices = jax.local_devices()
+    dataset, drawn = load_or_draw(resolved)
+    clock.append(startup.since_start())
+    experiment = build.experiment(resolved, dataset.spec, devices)
+    state = distributed.replicate(experiment.init(), devices)
+    jax.block_until_ready(state)
+    clock.append(startup.since_start())
+
+    split, _ = data.split_validation(dataset.train, resolved.num_validation, resolved.seed)
+    make_batch = functools.partial(batch_of, split, resolved, len(devices))
+    trainer = timing.Trainer(experiment.step_fn, state, jax.random.key(resolved.seed))
+    before = len(listening.events)
+    jax.block_until_ready(trainer.step(make_batch(0)))
+    clock.append(startup.since_start())
+    start = _start(clock, listening.seconds(before)) | {"cache_hits": listening.cache_hits}
+    step_name = (listening.compiled(before) or [""])[0]
+
+    last_epoch = -(-len(split.labels) // resolved.batch_size)
+    streams = timing.with_and_without_data(
+        trainer, make_batch, max(last_epoch - num_steps, 0), num_steps
+    )
+    compilations = listening.compiled(before).count(step_name)
+    one = make_batch(0)
+    kept = jax.tree.map(jnp.copy, trainer.state)  # A step donates its own.
+    runs = timing.phase_runs(experiment, devices, kept, one, trainer.key)
+    runs["whole"] = lambda: (trainer.step(one), trainer.state)
+    seconds = timing.interleaved(runs, num_steps)
+
+    arguments = (trainer.state, one, trainer.key)
+    compiled = experiment.step_fn.lower(*arguments).compile()  # type: ignore[attr-defined]
+    hand = flops.by_hand(experiment, dataset.spec.image_shape)
+    return {
+        "dataset": resolved.dataset,
+        "variant": resolved.variant,
+        "images": drawn or "as prepared",
+        "batch_size": resolved.batch_size,
+        "steps": num_steps,
+        "run_steps": experiment.num_steps,
+        "device": _device(devices),
+        "versions": provenance.versions(),
+        "git_sha": provenance.git_sha(),
+        "precision": "float32",
+        "seconds": seconds,
+        "streams": streams,
+        "flops_by_hand": {phase: work._asdict() for phase, work in hand.items()},
+        "flops_by_xla": flops.by_xla(experiment, dataset.spec, devices, *arguments),
+        "matmul": timing.matmul_peak(devices[0], jnp.float32),
+        "memory": _memory(compiled, devices[0]),
+        "start": start,
+        "compilations": compilations,
+    }
+
+
+def load_or_draw(config: ConfigDict) -> tuple[data.Dataset, str]:
+    """The data set of a config; or, not prepared, random images of its size, and why."""
+    try:
+        return data.load(config.dataset, config.data_dir), ""
+    except UsageError as error:
+        if config.dataset not in NUM_TRAIN:
+            raise
+        rng, form = np.random.default_rng(0), FORMS[config.dataset]
+        size = NUM_TRAIN[config.dataset]
+        images = rng.integers(256, size=(size, *form.image_shape), dtype=np.uint8)
+        labels = rng.integers(form.classes["label"], size=size, dtype=np.int32)
+        train = data.Split(images, labels)
+        drawn = data.Dataset(config.dataset, form.classes["label"], train, train.first(1000), "")
+        return drawn, f"random: {error}"
+
+
+def batch_of(split: data.Split, config: ConfigDict, num_devices: int, step: int) -> Batch:
+    """The batch of a training step over all devices, [D, B/D, ...], as the loop makes it."""
+    indices = data.batch_indices(config.seed, step, len(split.labels), config.batch_size)
+    indices = indices.reshape(num_devices, -1)
+    images, labels = split.images[indices], split.labels[indices]
+    return {"image": images, "label": labels, "index": indices.astype(np.int32)}
+
+
+def _start(clock: list[float], stages: dict[str, float]) -> dict[str, float]:
+    """From the start of the process to the end of the first step, what took how long."""
+    imports, loading, building, stepping = np.diff(clock, prepend=0.0).tolist()
+    running = stepping - sum(stages.values())
+    parts = {"importing": imports, "loading data": loading, "building": building}
+    return parts | stages | {"running": max(running, 0.0), "total": clock[-1]}
+
+
+def _device(devices: list[jax.Device]) -> dict[str, Any]:
+    first = devices[0]
+    return {"platform": first.platform, "kind": first.device_kind, "count": len(devices)}
+
+
+def _memory(compiled: Any, device: jax.Device) -> dict[str, int]:
+    """Bytes of one device: what XLA plans for a step, and the most that was ever in use."""
+    plan = compiled.memory_analysis()
+    found = {} if plan is None else {k: getattr(plan, f"{k}_size_in_bytes") for k in MEMORY}
+    peak = (device.memory_stats() or {}).get("peak_bytes_in_use")
+    return found if peak is None else found | {"peak": peak}
