@@ -31,6 +31,9 @@ SEEDS = flags.DEFINE_list("seeds", [], "A run for each of these seeds.")
 STOPPED_STATUS = flags.DEFINE_integer(
     "stopped_status", 0, "Exit status after a signal, with all saved; 75 for launch/preemptible.sh."
 )
+DETERMINISTIC = flags.DEFINE_bool(
+    "deterministic", False, "The same bits from the same run on a GPU too, where it costs time."
+)
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0, if there are several; then on each of them."
 )

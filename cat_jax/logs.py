@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
@@ -32,7 +33,8 @@ class MetricsLog:
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
         self._file = workdir / "metrics.jsonl"
-        self._pending: list[tuple[int, Mapping[str, jax.Array]]] = []
+        self._pending: list[tuple[int, int, Mapping[str, jax.Array]]] = []
+        self.num_pending = 0  # Updates since the last flush.
         self._since = time.monotonic()
         self._in_a_row = 0  # Skipped steps.
         self.latest: dict[str, float] = {}
@@ -46,15 +48,16 @@ class MetricsLog:
         files.write_json_lines(self._file, kept)
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
 
-    def add(self, step: int, metrics: Mapping[str, jax.Array]) -> int:
-        """Keeps the metrics of the update that made step `step`; returns how many are kept.
+    def add(self, step: int, metrics: Mapping[str, jax.Array], count: int = 1) -> None:
+        """Keeps the metrics of the `count` updates up to the one that made step `step`.
 
-        Waits for the step before it: more in flight would delay a stop, and gain nothing.
+        Those of several updates have an axis for them, of which the first `count` are meant.
+        Waits for the call before it: more in flight would delay a stop, and gain nothing.
         """
         if self._pending:
             jax.block_until_ready(self._pending[-1])
-        self._pending.append((step, metrics))
-        return len(self._pending)
+        self._pending.append((step, count, metrics))
+        self.num_pending += count
 
     def flush(self, num_images: int, **more: float) -> dict[str, float]:
         """Writes and returns the means since the last flush.
@@ -72,19 +75,21 @@ class MetricsLog:
         """
         if not self._pending:
             return {}
-        steps, metrics = zip(*jax.device_get(self._pending), strict=True)
-        made = [
-            values
-            for step, values in zip(steps, metrics, strict=True)
-            if self._made(int(step), values, more)
-        ]
-        means = {n: float(sum(m[n] for m in made) / len(made)) for n in metrics[0] if made}
-        if "skipped" in metrics[0]:
+        metrics = {
+            int(step) - int(count) + 1 + i: {n: np.atleast_1d(x)[i] for n, x in values.items()}
+            for step, count, values in jax.device_get(self._pending)
+            for i in range(count)
+        }
+        made = [values for step, values in metrics.items() if self._made(step, values, more)]
+        last, names = list(metrics.items())[-1]
+        means = {n: float(sum(m[n] for m in made) / len(made)) for n in names if made}
+        if "skipped" in names:
             means["skipped"] = float(len(metrics) - len(made))
         now = time.monotonic()
-        means["images_per_second"] = len(steps) * num_images / (now - self._since)
-        self._pending, self._since, self.latest = [], now, self.latest | means
-        self.write(int(steps[-1]), means | more)
+        means["images_per_second"] = len(metrics) * num_images / (now - self._since)
+        self._pending, self.num_pending = [], 0
+        self._since, self.latest = now, self.latest | means
+        self.write(last, means | more)
         return means
 
     def _made(self, step: int, values: Mapping[str, Any], more: Mapping[str, float]) -> bool:

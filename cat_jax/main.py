@@ -42,6 +42,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from cat_jax import (
+    backend,
     build,
     command_line,
     data,
@@ -59,6 +60,7 @@ from cat_jax.command_line import (
     CLUSTER,
     CONFIG,
     COORDINATOR,
+    DETERMINISTIC,
     MODE,
     NUM_PROCESSES,
     PROCESS_ID,
@@ -232,6 +234,9 @@ def main(argv: Sequence[str]) -> None:
     try:
         if MODE.value == "verify":
             sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
+        backend.keep_compiled_code()
+        if DETERMINISTIC.value:
+            backend.compute_deterministically()
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
         logs.start(jax.process_index())
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:

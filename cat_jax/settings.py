@@ -25,7 +25,15 @@ RADII = (
     "test.cw_epsilon",
 )
 POSITIVE = (
-    *("batch_size", "num_epochs", "num_parts", "log_every", "save_every", "test.batch_size"),
+    *(
+        "batch_size",
+        "num_epochs",
+        "num_parts",
+        "steps_per_dispatch",
+        "log_every",
+        "save_every",
+        "test.batch_size",
+    ),
     *("attack.num_steps", "validation.num_steps", "validation.every_epochs"),
     "test.num_queries",
 )

@@ -120,19 +120,21 @@ class _Run:
         hidden = None if distributed.is_first() else True  # None: but on a terminal.
         bar = tqdm(total=total, initial=self.start, unit="step", disable=hidden, smoothing=0.05)
         with bar:
-            for step in range(self.start, total):
+            done = self.start
+            while done < total:
                 self.saver.poll()
-                state, metrics = self.experiment.step_fn(state, self._batch(step), key)
-                done, bar_text, stopping = step + 1, {}, agree(stop.asked)
-                validate = self._validates_at(done)
-                save = stopping or done == total or done % config.save_every == 0
-                if self.log.add(done, metrics) >= config.log_every or validate or save:
+                count = self._until_event(done)
+                state, metrics = self.experiment.step_fn(state, self._batches(done, count), key)
+                done, bar_text, stopping = done + count, {}, agree(stop.asked)
+                self.log.add(done, metrics, count)
+                validate, save = self._validates_at(done), stopping or self._saves_at(done)
+                if self.log.num_pending >= config.log_every or validate or save:
                     bar_text = self._flush(done)
                 if validate:
                     bar_text |= self._validate(state, done)
                 if validate or save:
                     self._save(self.last, state, config.keep_checkpoints, {})
-                bar.update()
+                bar.update(count)
                 if bar_text:
                     bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
                 if stopping and done < total:
@@ -153,6 +155,27 @@ class _Run:
         found = checkpoint.newest(self.last)
         where = f"The checkpoint of step {found.step} is kept in {found.path}." if found else ""
         return where or "No checkpoint had been written."
+
+    def _until_event(self, step: int) -> int:
+        """How many steps go in one call: none between them is followed by anything else."""
+        most = min(self.config.steps_per_dispatch, self.config.log_every - self.log.num_pending)
+        for count in range(1, most):
+            if self._validates_at(step + count) or self._saves_at(step + count):
+                return count
+        return most
+
+    def _saves_at(self, step: int) -> bool:
+        return step == self.experiment.num_steps or step % self.config.save_every == 0
+
+    def _batches(self, step: int, count: int) -> dict[str, np.ndarray]:
+        """What `step_fn` takes: one batch, or room for several that begins with `count` of them."""
+        room = self.config.steps_per_dispatch
+        if room == 1:
+            return self._batch(step)
+        made = [self._batch(step + i) for i in range(count)]
+        made += made[:1] * (room - count)
+        batches = {name: np.stack([batch[name] for batch in made], 1) for name in made[0]}
+        return {**batches, "count": np.full(len(self.places), count, np.int32)}
 
     def _batch(self, step: int) -> dict[str, np.ndarray]:
         """This process's part of batch `step`, split over its devices: [D, B/D, ...]."""

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 # What a resumed run may change: it does not touch the steps that are done. Nor does num_epochs,
 # but under a schedule that stretches over them all.
 FREE = {"data_dir", "parallel", "num_epochs", "num_steps", "evaluation", "test"} | {
-    *("log_every", "save_every", "keep_checkpoints")
+    *("log_every", "save_every", "keep_checkpoints", "steps_per_dispatch", "remat")
 }
 STRETCHING = {"cosine", "cyclic"}
 SUMS = "sums"  # In config.json, beside the fields: SHA-256 of them, and of the data.

@@ -84,6 +84,10 @@ def get_config() -> ConfigDict:
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).
     config.parallel = "pmap"  # Or "shard_map": the same step over all devices by the newer API.
     config.sync_batch_norm = True  # Batch statistics over all devices; False: each its own.
+    # Of what lies inside the networks of a training step; "bfloat16": weights, statistics, losses
+    # and images stay float32. Validations and tests are in float32.
+    config.precision = "float32"
+    config.remat = False  # Recompute each block in backward passes: less memory, one more forward.
     config.average_decay = 0.0  # Of a moving average of the classifier, evaluated too; 0: none.
 
     # Method (Algorithm 1, and the paper's appendix for the others).
@@ -125,6 +129,7 @@ def get_config() -> ConfigDict:
     config.batch_size = 128
     config.num_epochs = 140
     config.num_steps = 0  # Stop after so many steps; 0: after num_epochs.
+    config.steps_per_dispatch = 1  # So many steps in one call of the device, for short steps.
     config.num_parts = 1  # Gradients are accumulated over so many parts of a device's batch.
     config.non_finite = "stop"  # At a loss or an update that is not finite; or "skip" that step.
     config.optimizer = _optimizer()

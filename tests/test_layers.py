@@ -18,6 +18,7 @@ LAYERS = {
     "state": 1,
     "weight_perturbation": 1,
     "distributed": 1,
+    "backend": 1,
     "logs": 1,
     "results": 1,
     "workdirs": 1,

@@ -1,5 +1,8 @@
 """Networks: sizes, initialisation, modes, dtypes."""
 
+import re
+
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +46,67 @@ INITIALISED = [
     pytest.param(networks.ResNetMask(), CIFAR, marks=pytest.mark.slow),
     (networks.WideResNet(depth=10, widen_factor=4), CIFAR),
 ]
+
+
+SMALL = [  # Of every kind, small enough to run.
+    (networks.SmallCNN(), (2, 8, 8, 1)),
+    (networks.SmallMask(), (2, 8, 8, 1)),
+    (networks.WideResNet(depth=10, widen_factor=1), (2, 8, 8, 3)),
+]
+LARGE = [
+    (networks.PreActResNet18(), (2, 8, 8, 3)),
+    (networks.ResNet18(), (2, 8, 8, 3)),
+    (networks.ResNetMask(), (2, 8, 8, 3)),
+]
+SLOW_LARGE = [pytest.param(*case, marks=pytest.mark.slow) for case in LARGE]
+
+
+@pytest.mark.parametrize("module, shape", SMALL + LARGE)
+def test_pixels_weights_and_outputs_keep_their_precision_around_a_bfloat16_inside(module, shape):
+    half = module.clone(dtype=jnp.bfloat16)
+    inputs = inputs_of(half, shape)
+    variables = jax.eval_shape(half.init, jax.random.key(0), *inputs)
+
+    def run(variables, *inputs):
+        return half.apply(variables, *inputs, train=True, mutable=["batch_stats"])
+
+    kept = jax.tree.leaves((variables, jax.eval_shape(run, variables, *inputs)))
+    assert {leaf.dtype for leaf in kept} == {jnp.dtype("float32")}
+    steps = str(jax.make_jaxpr(run)(variables, *inputs))
+    first, *others = re.findall(r":(\w+)\[[\d,]*\] = conv_general_dilated", steps)
+    assert first == "f32" and set(others) == {"bf16"}
+
+
+def loss_and_gradients(module, shape):
+    """Of random images, in training mode."""
+    images = jax.random.uniform(jax.random.key(1), shape)
+    inputs = (images, 0.1 * images) if len(inputs_of(module, shape)) > 1 else (images,)
+
+    def loss(variables, inputs):
+        outputs, _ = module.apply(variables, *inputs, train=True, mutable=["batch_stats"])
+        return jnp.mean(outputs**2)
+
+    variables = module.init(jax.random.key(0), *inputs)
+    return jax.jit(jax.value_and_grad(loss, (0, 1)))(variables, inputs)
+
+
+@pytest.mark.parametrize("module, shape", SMALL + SLOW_LARGE)
+def test_a_bfloat16_inside_is_near_to_float32(module, shape):
+    def flat(tree):
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+    exact, near = (
+        flat(loss_and_gradients(each, shape)) for each in (module, module.clone(dtype=jnp.bfloat16))
+    )
+    assert 1e-5 < jnp.linalg.norm(near - exact) / jnp.linalg.norm(exact) < 0.1
+
+
+@pytest.mark.parametrize("module, shape", [SMALL[-1], *SLOW_LARGE])
+def test_recomputed_blocks_give_the_same_gradients_and_names(float64, module, shape):
+    kept, recomputed = (
+        loss_and_gradients(each, shape) for each in (module, module.clone(remat=True))
+    )
+    chex.assert_trees_all_close(kept, recomputed, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("module, shape", INITIALISED)

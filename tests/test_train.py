@@ -53,10 +53,10 @@ def act_at(monkeypatch, wanted, act):
     """Calls `act()` when the step `wanted` has been made."""
     add = logs.MetricsLog.add
 
-    def acting(self, step, metrics):
+    def acting(self, step, metrics, count=1):
         if step == wanted:
             metrics = act(metrics) or metrics
-        return add(self, step, metrics)
+        return add(self, step, metrics, count)
 
     monkeypatch.setattr(logs.MetricsLog, "add", acting)
 
@@ -274,3 +274,14 @@ def test_a_run_killed_at_some_steps_equals_the_uninterrupted_one_bitwise(tmp_pat
     chex.assert_trees_all_equal(*states)
     assert small_runs.metrics(tmp_path / "whole") == small_runs.metrics(tmp_path / "killed")
     assert not np.array_equal(states[0].classifier.params["conv1"]["bias"], 0)
+
+
+def test_several_steps_in_one_call_are_the_same_steps(whole, tmp_path):
+    workdir, state = whole
+    finished, together = run(tmp_path, steps_per_dispatch=3)
+    assert finished
+    chex.assert_trees_all_close(together, state, rtol=1e-5, atol=1e-6)
+    apart, lines = small_runs.metrics(workdir), small_runs.metrics(tmp_path)
+    assert [line["step"] for line in lines] == [line["step"] for line in apart]
+    for one, other in zip(apart, lines, strict=True):
+        assert one == pytest.approx(other, rel=1e-4)

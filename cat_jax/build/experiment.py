@@ -13,14 +13,14 @@ from ml_collections import ConfigDict
 from cat_jax import data
 from cat_jax.build.evaluation import evaluation_attacks
 from cat_jax.build.methods import build_method
-from cat_jax.build.networks import build_networks
+from cat_jax.build.networks import build_networks, for_training
 from cat_jax.build.optimizers import build_optimizer
 from cat_jax.evaluate import NamedAttack
 from cat_jax.methods import Method
 from cat_jax.phases import Phases
 from cat_jax.skipping import skip_non_finite
 from cat_jax.state import TrainState, init_network, variables_of
-from cat_jax.train_step import PARALLEL, StepFn, make_train_step
+from cat_jax.train_step import PARALLEL, StepFn, make_train_step, several
 from cat_jax.types import UsageError, check_choice
 
 AUGMENTATIONS: dict[str, data.Augment] = {
@@ -38,7 +38,8 @@ class Experiment:
       config: as `settings.resolve` left it.
       num_steps: of the whole run.
       init: () -> the state before the first step.
-      step_fn: Algorithm 1 on all devices: (state, batch, key) -> (state, metrics).
+      step_fn: Algorithm 1 on all devices: (state, batch, key) -> (state, metrics). With
+        config.steps_per_dispatch above 1, as `train_step.several` has it.
       learning_rate: step -> rate of the classifier's optimizer.
       classifier: images -> logits.
       mask_net: images and delta -> mask.
@@ -104,8 +105,8 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
     augment = AUGMENTATIONS[check_choice("config.augment", config.augment, AUGMENTATIONS)]
     step = make_train_step(
         method,
-        classifier,
-        mask_net,
+        for_training(config, classifier),
+        for_training(config, mask_net),
         theta_tx,
         phi_tx,
         augment,
@@ -114,6 +115,8 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
     )
     if config.non_finite == "skip":
         step = skip_non_finite(step)
+    if config.steps_per_dispatch > 1:
+        step = several(step)
     num_steps = config.num_steps or clock.steps_until(config.num_epochs)
     return Experiment(
         config,

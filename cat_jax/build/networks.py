@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 from flax import linen as nn
 from ml_collections import ConfigDict
 
@@ -20,6 +21,7 @@ MASK_NETS: dict[str, Callable[..., nn.Module]] = {
     "ResNetMask": networks.ResNetMask,
     "OnesMask": networks.OnesMask,
 }
+PRECISIONS = {"float32": None, "bfloat16": jnp.bfloat16}  # None: that of the images.
 WITH_BATCH_NORM = {"PreActResNet18", "WideResNet", "ResNet18", "ResNetMask"}
 
 
@@ -39,6 +41,19 @@ def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.M
     if name in WITH_BATCH_NORM:
         kwargs["axis_name"] = axis_name
     return classifier, MASK_NETS[name](**kwargs)
+
+
+def for_training(config: ConfigDict, module: nn.Module) -> nn.Module:
+    """The network as a training step computes it: config.precision, config.remat."""
+    dtype = PRECISIONS[check_choice("config.precision", config.precision, PRECISIONS)]
+    name = type(module).__name__
+    if name == "OnesMask":
+        return module
+    if not config.remat:
+        return module.clone(dtype=dtype)
+    if name not in WITH_BATCH_NORM:
+        raise UsageError(f"{name} has no blocks to recompute; leave config.remat at False.")
+    return module.clone(dtype=dtype, remat=True)
 
 
 def _normaliser(settings: ConfigDict, image_shape: tuple[int, ...]) -> dict[str, tuple[float, ...]]:

@@ -1,6 +1,7 @@
 """Wide ResNet (Zagoruyko & Komodakis 2016) for 32x32 images, without dropout."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jax.nn.initializers import variance_scaling
 
 from cat_jax.networks.conv import Conv
 from cat_jax.networks.initializers import kernel_init
+from cat_jax.networks.inside import cast, kept
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.networks.normalize import normalize
 from cat_jax.types import Array, UsageError
@@ -25,7 +27,7 @@ class WideBlock(nn.Module):
     axis_name: str | None
 
     @nn.compact
-    def __call__(self, x: Array, *, train: bool) -> Array:
+    def __call__(self, x: Array, train: bool) -> Array:
         """[B, H, W, C] -> [B, H / stride, W / stride, features]."""
         norm = functools.partial(BatchNorm, axis_name=self.axis_name)
         shortcut, x = x, jax.nn.relu(norm(name="bn1")(x, train=train))
@@ -43,13 +45,15 @@ class WideStage(nn.Module):
     features: int
     stride: int
     axis_name: str | None
+    remat: bool
 
     @nn.compact
-    def __call__(self, x: Array, *, train: bool) -> Array:
+    def __call__(self, x: Array, train: bool) -> Array:
         """[B, H, W, C] -> [B, H / stride, W / stride, features]."""
+        block = kept(WideBlock, self.remat)
         for i in range(self.blocks):
             stride = self.stride if i == 0 else 1
-            x = WideBlock(self.features, stride, self.axis_name, name=f"layer_{i}")(x, train=train)
+            x = block(self.features, stride, self.axis_name, name=f"layer_{i}")(x, train)
         return x
 
 
@@ -62,6 +66,8 @@ class WideResNet(nn.Module):
       widen_factor: stages have 16, 32 and 64 times as many features.
       mean, std: per channel; normalisation is part of the network. Empty: none.
       axis_name: pmapped axis that batch statistics are computed over in training.
+      dtype: of the inside, such as bfloat16; None: that of the images.
+      remat: compute each block again in the backward pass, in less memory.
     """
 
     num_classes: int = 10
@@ -70,6 +76,8 @@ class WideResNet(nn.Module):
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     axis_name: str | None = None
+    dtype: Any = None
+    remat: bool = False
 
     @nn.compact
     def __call__(self, images: Array, *, train: bool = False) -> Array:
@@ -78,10 +86,11 @@ class WideResNet(nn.Module):
         if rest or blocks < 1:
             raise UsageError(f"depth={self.depth}; expected 6n + 4 with n >= 1, such as 28 or 34.")
         x = WideConv(16, name="conv1")(normalize(images, self.mean, self.std))
+        x = cast(x, self.dtype)
         for i, (width, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
             features = width * self.widen_factor
-            stage = WideStage(blocks, features, stride, self.axis_name, name=f"block{i}")
-            x = stage(x, train=train)
+            shape = (blocks, features, stride)
+            x = WideStage(*shape, self.axis_name, self.remat, name=f"block{i}")(x, train)
         x = jax.nn.relu(BatchNorm(self.axis_name, name="bn1")(x, train=train))
         fc = nn.Dense(self.num_classes, kernel_init=kernel_init, name="fc")
-        return fc(jnp.mean(x, (1, 2)))
+        return fc(jnp.mean(x, (1, 2), images.dtype))

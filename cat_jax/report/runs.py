@@ -25,6 +25,7 @@ NEEDED = {"dataset", "variant", "seed", *LENGTH, "num_validation", "batch_size"}
 # go with the length of the training.
 HARMLESS = {
     *("seed", "data_dir", "evaluation", "log_every", "save_every", "keep_checkpoints", "parallel"),
+    *("steps_per_dispatch", "remat"),
     *("mask_optimizer.drop_epochs", "attack.tau_epochs"),
     *("test.num_examples", "test.num_checked", "test.batch_size", "test.num_restarts"),
     *("test.unclipped", "test.subset_seed"),

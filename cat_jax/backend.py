@@ -1,0 +1,37 @@
+"""How JAX is set up before a device is used: compiled code that is kept, and determinism."""
+
+import hashlib
+import os
+import pathlib
+import platform
+
+import jax
+
+
+def keep_compiled_code() -> None:
+    """Keeps what XLA compiles in the user's cache, so that a run starts faster the next time.
+
+    JAX_COMPILATION_CACHE_DIR names another folder; JAX_ENABLE_COMPILATION_CACHE=false is without.
+    """
+    if jax.config.jax_compilation_cache_dir is None:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "cat_jax" / _processor()))
+
+
+def compute_deterministically() -> None:
+    """The same bits from the same run on a GPU, where the fastest kernels may differ by rounding.
+
+    Elsewhere they are the same anyhow. Has to be called before JAX finds its devices.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
+
+
+def _processor() -> str:
+    """Of a processor's kind: code compiled for one may not run on another of the same home."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        kind = next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        kind = platform.processor()
+    return f"xla-{platform.machine()}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
