@@ -9,7 +9,7 @@ Stages = Mapping[str, Mapping[str, Any]]
 
 
 class Verdict(NamedTuple):
-    """One line: what, how much was asked for, how much there was, pass, FAIL or not measured."""
+    """One line: what, how much was asked for, how much there was, pass, FAIL, or why neither."""
 
     what: str
     target: str
@@ -17,22 +17,32 @@ class Verdict(NamedTuple):
     verdict: str
 
 
-def verdicts(stages: Stages) -> list[Verdict]:
-    """Every target, with what the stages found."""
+def verdicts(stages: Stages, full: bool) -> list[Verdict]:
+    """Every target, with what the stages found.
+
+    Args:
+      stages: by name: how each ended, what it found.
+      full: whether they did the work that the targets are for, and not a little of it.
+    """
 
     def found(name: str) -> Mapping[str, Any]:
         return stages.get(name, {}).get("found") or {}
 
+    platform = found("device").get("device", {}).get("platform")
+    beside = "no GPU" if platform != "gpu" else "" if full else "small scale"
     made = []
 
-    def judge(what: str, target: str, measured: str | None, passed: bool) -> None:
-        said = "not measured" if measured is None else "pass" if passed else "FAIL"
+    def judge(what: str, target: str, measured: str | None, passed: bool | None) -> None:
+        verdict = "unfinished" if passed is None else "pass" if passed else "FAIL"
+        said = "not measured" if measured is None else beside or verdict
         made.append(Verdict(what, target, measured or "-", said))
 
     for dtype in ("float32", "float64"):
-        tests = found(f"golden {dtype}")
+        tests = found(name := f"golden {dtype}")
         text = tests and f"{tests['passed']} passed, {len(tests['failed'])} failed"
         passed = bool(tests) and tests["passed"] > 0 and not tests["failed"]
+        if passed and stages[name]["ended"] != "done":
+            passed = None
         judge(f"golden numbers, {dtype}, highest precision", "all", text or None, passed)
 
     cifar, wrn, mnist = found("train cifar10"), found("wrn bfloat16"), stages.get("train mnist", {})

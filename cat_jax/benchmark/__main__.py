@@ -17,7 +17,7 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
 
-from cat_jax import command_line, files
+from cat_jax import backend, command_line, files
 from cat_jax.benchmark import table
 from cat_jax.benchmark.measure import measure
 from cat_jax.types import UsageError
@@ -39,6 +39,7 @@ def main() -> None:
         return
     command_line.read(FLAGS, sys.argv)
     absl_logging.set_verbosity(absl_logging.FATAL)
+    backend.keep_compiled_code()
     try:
         if CONFIG.value is None:
             raise UsageError("--config is missing; name one: --config=configs/digits.py:cat_cw.")

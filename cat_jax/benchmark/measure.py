@@ -48,20 +48,27 @@ def measure(config: ConfigDict, num_steps: int) -> dict[str, Any]:
     start = _start(clock, listening.seconds(before)) | {"cache_hits": listening.cache_hits}
     step_name = (listening.compiled(before) or [""])[0]
 
-    last_epoch = -(-len(split.labels) // resolved.batch_size)
+    epoch_end = -(-len(split.labels) // resolved.batch_size)
     streams = timing.with_and_without_data(
-        trainer, make_batch, max(last_epoch - num_steps, 0), num_steps
+        trainer, make_batch, max(epoch_end - num_steps, 0), num_steps, resolved.steps_per_dispatch
     )
     compilations = listening.compiled(before).count(step_name)
-    one = make_batch(0)
+    compiled = experiment.step_fn.lower(trainer.state, make_batch(0), trainer.key).compile()  # type: ignore[attr-defined]
+    memory = _memory(compiled, devices[0])
+
+    if resolved.steps_per_dispatch > 1:
+        resolved = resolved.copy_and_resolve_references()
+        with resolved.unlocked():
+            resolved.steps_per_dispatch = 1
+        experiment = build.experiment(resolved, dataset.spec, devices)
+        trainer.step_fn = experiment.step_fn
+    one = batch_of(split, resolved, len(devices), 0)
     kept = jax.tree.map(jnp.copy, trainer.state)  # A step donates its own.
     runs = timing.phase_runs(experiment, devices, kept, one, trainer.key)
     runs["whole"] = lambda: (trainer.step(one), trainer.state)
     seconds = timing.interleaved(runs, num_steps)
-
-    arguments = (trainer.state, one, trainer.key)
-    compiled = experiment.step_fn.lower(*arguments).compile()  # type: ignore[attr-defined]
     hand = flops.by_hand(experiment, dataset.spec.image_shape)
+    arguments = (trainer.state, one, trainer.key)
     return {
         "dataset": resolved.dataset,
         "variant": resolved.variant,
@@ -72,13 +79,13 @@ def measure(config: ConfigDict, num_steps: int) -> dict[str, Any]:
         "device": _device(devices),
         "versions": provenance.versions(),
         "git_sha": provenance.git_sha(),
-        "precision": "float32",
+        "precision": resolved.precision,
         "seconds": seconds,
         "streams": streams,
         "flops_by_hand": {phase: work._asdict() for phase, work in hand.items()},
         "flops_by_xla": flops.by_xla(experiment, dataset.spec, devices, *arguments),
-        "matmul": timing.matmul_peak(devices[0], jnp.float32),
-        "memory": _memory(compiled, devices[0]),
+        "matmul": timing.matmul_peak(devices[0], jnp.dtype(resolved.precision)),
+        "memory": memory,
         "start": start,
         "compilations": compilations,
     }
@@ -101,11 +108,20 @@ def load_or_draw(config: ConfigDict) -> tuple[data.Dataset, str]:
 
 
 def batch_of(split: data.Split, config: ConfigDict, num_devices: int, step: int) -> Batch:
-    """The batch of a training step over all devices, [D, B/D, ...], as the loop makes it."""
-    indices = data.batch_indices(config.seed, step, len(split.labels), config.batch_size)
-    indices = indices.reshape(num_devices, -1)
-    images, labels = split.images[indices], split.labels[indices]
-    return {"image": images, "label": labels, "index": indices.astype(np.int32)}
+    """What `step_fn` takes at a training step, over all devices, as the loop makes it."""
+    count = config.steps_per_dispatch
+
+    def one(step: int) -> Batch:
+        indices = data.batch_indices(config.seed, step, len(split.labels), config.batch_size)
+        indices = indices.reshape(num_devices, -1)
+        images, labels = split.images[indices], split.labels[indices]
+        return {"image": images, "label": labels, "index": indices.astype(np.int32)}
+
+    if count == 1:
+        return one(step)
+    made = [one(step + i) for i in range(count)]
+    batches = {name: np.stack([batch[name] for batch in made], 1) for name in made[0]}
+    return {**batches, "count": np.full(num_devices, count, np.int32)}
 
 
 def _start(clock: list[float], stages: dict[str, float]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from cat_jax.train_step import Batch, Metrics, StepFn, examples, finish
 from cat_jax.types import DEVICES, Array, Views
 
 PHASES = ("attack", "theta", "phi", "closing")
-LONG_ENOUGH = 0.02  # Seconds of a product of matrices that is not all overhead.
+LONG_ENOUGH = 0.25  # Seconds of products of matrices, for one size.
 SIZES = (1024, 2048, 4096, 8192)
 
 
@@ -100,39 +100,45 @@ class Trainer:
 
 
 def with_and_without_data(
-    trainer: Trainer, make_batch: Callable[[int], Batch], first: int, num_steps: int
+    trainer: Trainer,
+    make_batch: Callable[[int], Batch],
+    first: int,
+    num_steps: int,
+    in_one_call: int,
 ) -> dict[str, list[float]]:
     """Seconds of a step with batches made for it, and with one batch again and again.
 
-    Blocks of `num_steps` steps of both kinds in turn, four of each; the batches begin at `first`.
+    Blocks of at least `num_steps` steps of both kinds in turn, four of each; the batches begin at
+    step `first`, and each call of the step function makes so many steps.
     """
     seconds: dict[str, list[float]] = {"with data": [], "one batch": []}
-    one, numbers = make_batch(first), itertools.count(first)
+    calls = -(-num_steps // in_one_call)
+    one, numbers = make_batch(first), itertools.count(first, in_one_call)
     kinds: dict[str, Callable[[], Iterable[Batch]]] = {
-        "with data": lambda: map(make_batch, itertools.islice(numbers, num_steps)),
-        "one batch": lambda: itertools.repeat(one, num_steps),
+        "with data": lambda: map(make_batch, itertools.islice(numbers, calls)),
+        "one batch": lambda: itertools.repeat(one, calls),
     }
     for _ in range(4):
         for kind, batches in kinds.items():
             started = time.perf_counter()
             trainer.in_a_row(batches())
-            seconds[kind].append((time.perf_counter() - started) / num_steps)
+            seconds[kind].append((time.perf_counter() - started) / (calls * in_one_call))
     return seconds
 
 
 def matmul_peak(device: jax.Device, dtype: Any) -> dict[str, float]:
-    """FLOP/s of the product of two large square matrices on one device, the best of ten."""
+    """FLOP/s of the product of two large square matrices on one device, the best that was seen."""
     product = jax.jit(jnp.matmul)
     best = 0.0
     for size in SIZES:
         a = jax.device_put(jax.random.normal(jax.random.key(0), (size, size), dtype), device)
         product(a, a).block_until_ready()
-        seconds = []
-        for _ in range(10):
+        seconds: list[float] = []
+        while len(seconds) < 10 and sum(seconds) < LONG_ENOUGH:
             started = time.perf_counter()
             jax.block_until_ready([product(a, a) for _ in range(4)])
             seconds.append((time.perf_counter() - started) / 4)
         best = max(best, 2 * size**3 / min(seconds))
-        if min(seconds) > LONG_ENOUGH:
+        if min(seconds) > LONG_ENOUGH / 4:
             break
     return {"size": size, "flops_per_second": best}

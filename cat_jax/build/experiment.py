@@ -103,10 +103,10 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         )
 
     augment = AUGMENTATIONS[check_choice("config.augment", config.augment, AUGMENTATIONS)]
+    trained = for_training(config, classifier), for_training(config, mask_net)
     step = make_train_step(
         method,
-        for_training(config, classifier),
-        for_training(config, mask_net),
+        *trained,
         theta_tx,
         phi_tx,
         augment,
@@ -127,7 +127,7 @@ def experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -
         classifier,
         mask_net,
         method,
-        Phases(method, classifier, mask_net, theta_tx, phi_tx, config.num_parts),
+        Phases(method, *trained, theta_tx, phi_tx, config.num_parts),
         augment,
         evaluation_attacks(config),
     )
