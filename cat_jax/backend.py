@@ -7,6 +7,8 @@ import platform
 
 import jax
 
+from cat_jax import files
+
 
 def keep_compiled_code() -> None:
     """Keeps what XLA compiles in the user's cache, so that a run starts faster the next time.
@@ -14,8 +16,7 @@ def keep_compiled_code() -> None:
     JAX_COMPILATION_CACHE_DIR names another folder; JAX_ENABLE_COMPILATION_CACHE=false is without.
     """
     if jax.config.jax_compilation_cache_dir is None:
-        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(cache / "cat_jax" / _processor()))
+        jax.config.update("jax_compilation_cache_dir", str(files.cache_folder() / _processor()))
 
 
 def compute_deterministically() -> None:

@@ -22,6 +22,12 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
         temporary.unlink(missing_ok=True)
 
 
+def cache_folder() -> pathlib.Path:
+    """Where what can be made again is kept: XDG_CACHE_HOME/cat_jax, by default in ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(home) / "cat_jax"
+
+
 def write_text(path: pathlib.Path, text: str) -> None:
     """Writes `path` whole."""
     with replacing(path) as temporary:

@@ -20,10 +20,14 @@ Nets = tuple[NetworkState, NetworkState]  # Classifier and mask network: theta a
 Parts = Mapping[str, Array]  # "image", "label", "key", perhaps "margin": [parts, B/D/parts, ...].
 
 
+@functools.partial(jax.jit, static_argnames=("module", "train"))
 def forward(
     module: nn.Module, net: NetworkState, *inputs: Array, train: bool = True
 ) -> tuple[Array, NetworkState]:
-    """Output, and `net` with its running statistics moved on if in training mode."""
+    """Output, and `net` with its running statistics moved on if in training mode.
+
+    Compiled for itself, it is traced once for all the places of a step that call it alike.
+    """
     if not train:
         return cast(Array, module.apply(variables_of(net), *inputs)), net
     output, new = module.apply(variables_of(net), *inputs, train=True, mutable=["batch_stats"])

@@ -211,3 +211,28 @@ def test_real_data_cut_short_are_refused_with_the_remedy(real_data, tmp_path):
     os.truncate(file, file.stat().st_size // 2)
     with pytest.raises(UsageError, match=r"mnist-test.*delete .* and run .*--dataset=mnist"):
         sources.records.read_split(file.parent, "mnist", "test")
+
+
+@pytest.mark.data
+def test_what_was_decoded_is_kept_and_neither_damaged_nor_of_other_files(
+    real_data, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = sources.records.require_folder("mnist", real_data)
+    decoded = []
+    decode = sources.records._decode_split
+    monkeypatch.setattr(
+        sources.records, "_decode_split", lambda *what: decoded.append(what) or decode(*what)
+    )
+    images, labels = sources.records.read_split(folder, "mnist", "test")
+    (kept,) = (tmp_path / "cat_jax" / "data").iterdir()
+    assert kept.name.startswith("mnist-test-") and len(decoded) == 1
+
+    for harm, times in [(None, 1), (kept.stat().st_size // 2, 2), (kept.stat().st_size - 1, 3)]:
+        if harm:
+            os.truncate(kept, harm)
+        again = sources.records.read_split(folder, "mnist", "test")
+        np.testing.assert_array_equal(again[0], images)
+        np.testing.assert_array_equal(again[1], labels)
+        assert len(decoded) == times
+    assert sources.records._digest(folder, "mnist", "train") not in kept.name

@@ -1,6 +1,6 @@
 """Data sets by name, whole and in memory: uint8 images, int32 labels, a train and a test split.
 
-No TensorFlow is imported, nothing is downloaded, and no cache is written. `digits` comes with
+No TensorFlow is imported, and nothing is downloaded. `digits` comes with
 scikit-learn, `synthetic` from a seed; the others from folders prepared once (see `prepare.py`).
 """
 
