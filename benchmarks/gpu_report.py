@@ -9,6 +9,7 @@ written anew after each stage, and log.txt.
 
 import argparse
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -50,6 +51,7 @@ class Stage(NamedTuple):
       read: what it has found, from its files; also where it did not end well.
       environment: in addition to that of this process.
       least: with fewer seconds left it is not begun.
+      needs: a package without which it is left out.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Stage(NamedTuple):
     read: Callable[[], dict[str, Any]]
     environment: Mapping[str, str] = {}
     least: float = 15.0
+    needs: str = "json"  # Which is always there.
 
 
 class Scale(NamedTuple):
@@ -66,6 +69,7 @@ class Scale(NamedTuple):
     Attributes:
       benchmarks: name -> (config and overrides, seconds).
       mnist, cifar: config and overrides of the two runs.
+      cifar_seconds: the most that the second may take.
       pgd: arguments of `pgd_on_gpu.py`.
       golden: what pytest selects of the golden tests.
       reserve: seconds that the stages before it leave to the last one, which trains on CIFAR-10.
@@ -74,6 +78,7 @@ class Scale(NamedTuple):
     benchmarks: dict[str, tuple[list[str], float]]
     mnist: list[str]
     cifar: list[str]
+    cifar_seconds: float
     pgd: list[str]
     golden: str
     reserve: float
@@ -100,6 +105,7 @@ SCALES = {
         },
         config(MNIST, steps_per_dispatch=50),
         config(PREACT, save_every=2000, **BFLOAT16),
+        1e9,
         ["--num_images=1024"],
         "golden and float32 and not split_over",
         130.0,
@@ -108,6 +114,7 @@ SCALES = {
         {"preact bfloat16": (DIGITS(**BFLOAT16), 60), "mnist float32": (DIGITS(), 60)},
         DIGITS(num_epochs=2, steps_per_dispatch=5),
         DIGITS(num_epochs=1000),
+        30.0,
         ["--num_images=2", "--network=SmallCNN", "--rounds=1"],
         "test_loss_golden and float32-10 and dlr",
         15.0,
@@ -153,10 +160,10 @@ def stages(scale: Scale, folder: pathlib.Path, cifar: pathlib.Path) -> dict[str,
     quick = ("--mode=evaluate", "--config.evaluation=quick", "--config.test.num_checked=0")
     results = functools.partial(read_results, mnist)
     add("evaluate mnist", 45, *main, *quick, *data, f"--workdir={mnist}", read=results)
-    add("pgd", 75, "benchmarks/pgd_on_gpu.py", *scale.pgd, "--out=OUT", least=30)
+    add("pgd", 75, "benchmarks/pgd_on_gpu.py", *scale.pgd, "--out=OUT", least=30, needs="torch")
     run = functools.partial(read_run, cifar)
     flags = [*scale.cifar, *train, f"--workdir={cifar}"]
-    add("train cifar10", 1e9, *main, *flags, read=run, least=10)
+    add("train cifar10", scale.cifar_seconds, *main, *flags, read=run, least=10)
     return {stage.name: stage for stage in made}
 
 
@@ -239,8 +246,8 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if process.returncode:
-        how = f"ended with status {process.returncode}"
-        ended = f"{ended}, {how}" if ended != "done" else f"failed: {how}; see log.txt"
+        how = f"status {process.returncode} ({last_line(log)})"
+        ended = f"{ended}, {how}" if ended != "done" else f"failed: {how}"
     found: dict[str, Any] = {"ended": ended, "seconds": time.monotonic() - started}
     try:
         return found | {"found": stage.read()}
@@ -248,6 +255,13 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
         return found | {"found": None, "unread": f"{type(error).__name__}: {error}"}
     except xml.etree.ElementTree.ParseError as error:
         return found | {"found": None, "unread": str(error)}
+
+
+def last_line(log: pathlib.Path) -> str:
+    """The last thing said, which mostly is the error, fit for a table."""
+    lines = log.read_text(errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1].replace("|", "/")[:200]
 
 
 def main() -> None:
@@ -269,7 +283,10 @@ def main() -> None:
             continue
         stage, left = known[name], deadline - time.monotonic()
         allowed = min(stage.seconds, left - (GRACE if name == ORDER[-1] else scale.reserve))
-        if allowed < stage.least:
+        if importlib.util.find_spec(stage.needs) is None:
+            ended = f"left out: {stage.needs} is not installed"
+            report["stages"][name] = {"ended": ended, "found": None}
+        elif allowed < stage.least:
             report["stages"][name] = {"ended": "not begun: no time was left", "found": None}
         else:
             report["stages"][name] = run(stage, allowed, folder / "log.txt")
