@@ -4,7 +4,8 @@
 
 Each stage is a process of its own with a share of the time. One that fails, or takes too long, is
 told in the report and does not keep the others from running. FOLDER gets report.json, report.md,
-written anew after each stage, and log.txt.
+written anew after each stage, and log.txt; what is made on the way is in RUNS, by default
+FOLDER/runs.
 """
 
 import argparse
@@ -129,13 +130,12 @@ ORDER = (
 
 
 def stages(scale: Scale, folder: pathlib.Path, cifar: pathlib.Path) -> dict[str, Stage]:
-    """All of them, by name. What they write is in `folder`."""
+    """All of them, by name. What they write is in `folder`, but for the run on CIFAR-10."""
     made: list[Stage] = []
     data = [f"--config.data_dir={path}"] if (path := os.environ.get("CAT_JAX_DATA")) else []
-    work = folder / "work"  # For files that the report has in other words.
 
     def add(name: str, seconds: float, *command: str, **more: Any) -> None:
-        out = work / f"{name.replace(' ', '_')}.json"
+        out = folder / f"{name.replace(' ', '_')}.json"
         read = more.pop("read", functools.partial(read_json, out))
         words = [word.replace("OUT", str(out)) for word in command]
         made.append(Stage(name, seconds, words, read, **more))
@@ -145,7 +145,7 @@ def stages(scale: Scale, folder: pathlib.Path, cifar: pathlib.Path) -> dict[str,
     for dtype, seconds in (("float32", 110), ("float64", 60)):
         pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--junitxml=OUT")
         chosen = scale.golden.replace("float32", dtype)
-        read = functools.partial(read_tests, work / f"golden_{dtype}.json")
+        read = functools.partial(read_tests, folder / f"golden_{dtype}.json")
         precise = {"JAX_DEFAULT_MATMUL_PRECISION": "highest", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
         name = f"golden {dtype}"
         add(name, seconds, *pytest, "-k", chosen, *tests, read=read, environment=precise)
@@ -239,12 +239,8 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             ended = "stopped: its time was over"
-            process.send_signal(signal.SIGINT)  # Training saves, and pytest says how far it came.
-            try:
-                process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        finally:  # Also where this process is asked to end.
+            stop(process)
     if process.returncode:
         how = f"status {process.returncode} ({last_line(log)})"
         ended = f"{ended}, {how}" if ended != "done" else f"failed: {how}"
@@ -255,6 +251,17 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
         return found | {"found": None, "unread": f"{type(error).__name__}: {error}"}
     except xml.etree.ElementTree.ParseError as error:
         return found | {"found": None, "unread": str(error)}
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that still runs: training saves first, and pytest says how far it came."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def last_line(log: pathlib.Path) -> str:
@@ -271,13 +278,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=480.0, help="of all stages together")
     parser.add_argument("--scale", choices=[*SCALES], default="full")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A background job is started with Ctrl-C ignored, and so would be the stages.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     deadline = time.monotonic() + options.seconds
     folder, scale = pathlib.Path(options.out).resolve(), SCALES[options.scale]
-    (folder / "work").mkdir(parents=True, exist_ok=True)
-    cifar = pathlib.Path(os.environ.get("CIFAR_WORKDIR") or folder / "cifar10").resolve()
+    runs = pathlib.Path(os.environ.get("RUNS") or folder / "runs").resolve()
+    cifar = pathlib.Path(os.environ.get("CIFAR_WORKDIR") or runs / "cifar10").resolve()
+    for made in (folder, runs):
+        made.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"scale": options.scale, "seconds": options.seconds}
     report |= {"machine": machine(), "stages": {}}
-    known = stages(scale, folder, cifar)
+    known = stages(scale, runs, cifar)
     for name in ORDER:
         if name not in known:
             continue

@@ -9,13 +9,14 @@
 # torchattacks if it is there.
 #
 # OUT, by default gpu_report, gets report.json, report.md and log.txt, rewritten after each stage: a run
-# that is cut off leaves them. CIFAR_WORKDIR, by default OUT/cifar10, is the folder of the run on
-# CIFAR-10: its checkpoint is saved at the end, and a later report with the same folder goes on from it.
-# --scale=small takes digits in place of both data sets, in a minute or two on a CPU.
+# that is cut off leaves them. RUNS, by default OUT/runs, gets the runs, of which that on CIFAR-10 is
+# saved at the end (CIFAR_WORKDIR, by default RUNS/cifar10; a checkpoint of it has 180 MB): a later
+# report with the same folder goes on from it. --scale=small takes digits in place of both data sets,
+# in two minutes on a CPU.
 set -euo pipefail
 out=${OUT:-gpu_report}
 case $out in /*) ;; *) out=$PWD/$out ;; esac
-for name in CIFAR_WORKDIR WHEELS; do
+for name in RUNS CIFAR_WORKDIR WHEELS; do
   value=${!name:-}
   case $value in "" | /*) ;; *) export "$name=$PWD/$value" ;; esac
 done

@@ -103,6 +103,7 @@ def test_the_steady_speed_is_that_of_the_last_half_minute(scripts, tmp_path):
 @pytest.mark.slow
 def test_the_whole_report_at_a_small_scale(tmp_path):
     environment = os.environ | {"OUT": str(tmp_path / "out"), "PYTHON": sys.executable}
+    environment |= {"RUNS": str(tmp_path / "runs")}
     command = [ROOT / "launch" / "gpu_report.sh", "--scale=small", "--seconds=400"]
     for name in ("XLA_FLAGS", "CAT_JAX_DATA"):
         environment.pop(name, None)
@@ -119,7 +120,10 @@ def test_the_whole_report_at_a_small_scale(tmp_path):
     assert stages["evaluate mnist"]["found"]["last natural"] > 0.2
     assert stages["preact bfloat16"]["found"]["precision"] == "bfloat16"
     steps = stages["train cifar10"]["found"]["step"]
-    assert any((tmp_path / "out" / "cifar10" / "checkpoints" / "last").glob(f"{steps}*"))
+    saved = tmp_path / "runs" / "cifar10" / "checkpoints" / "last"
+    assert steps > 0 and (saved / f"{steps:08d}" / "manifest.json").exists()
+    files = {"report.json", "report.md", "log.txt"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
     assert {line[3] for line in report["targets"]} == {"no GPU", "not measured"}
     page = (tmp_path / "out" / "report.md").read_text()
     assert "No GPU was found" in page and "| train mnist | done |" in page
