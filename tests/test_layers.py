@@ -24,6 +24,10 @@ LAYERS = {
     "objectives": 2,
     "checkpoint": 2,
     "torch_weights": 2,
+    "weight_formats": 3,
+    "weight_files": 4,
+    "weights": 5,
+    "trained": 6,
     "saving": 3,
     "attacks": 3,
     "methods": 3,
@@ -41,6 +45,10 @@ LAYERS = {
     "report": 6,
     "theory": 7,  # Its page has the form of the report's.
     "robustness": 7,
+    "result_lines": 6,
+    "model_card": 7,
+    "robustbench": 7,
+    "export": 8,
     "command_line": 7,
     "main": 8,
 }
