@@ -1,5 +1,6 @@
 """Exports: what is written, read again, is the network that was trained; and the card says so."""
 
+import importlib
 import json
 import pathlib
 import shutil
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import small_runs
+from safetensors import numpy as safetensors_numpy
 
 from cat_jax import (
     checkpoint,
@@ -148,11 +150,16 @@ def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_adversarial_images_are_exported_for_others_to_check(workdir, tmp_path, capsys):
-    form = ["--format=saved-npz", "--adversarial=fgsm", f"--out={tmp_path / 'a.npz'}"]
-    assert export.main([f"--workdir={workdir}", *form]) == 0
-    with np.load(capsys.readouterr().out.strip()) as kept:
-        found = dict(kept)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["saved-npz", "safetensors", "torch"])
+def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_path, capsys):
+    torch = pytest.importorskip("torch") if form == "torch" else None
+    named = [f"--format={form}", "--adversarial=fgsm", f"--out={tmp_path / 'a'}"]
+    assert export.main([f"--workdir={workdir}", *named]) == 0
+    file = capsys.readouterr().out.strip()
+    read = {"saved-npz": np.load, "safetensors": safetensors_numpy.load_file}.get(form)
+    found = read(file) if read else torch.load(file, weights_only=True)
+    found = {name: np.asarray(found[name]) for name in ("adv_complete", "x_test", "y_test")}
     x, natural, y = found["adv_complete"], found["x_test"], found["y_test"]
     assert x.shape == natural.shape == (64, 3, 8, 8) and y.dtype == np.int64
     assert x.dtype == natural.dtype == np.float32 and x.min() >= 0 and x.max() <= 1
@@ -166,6 +173,10 @@ def test_adversarial_images_are_exported_for_others_to_check(workdir, tmp_path, 
         if (line["checkpoint"], line["attack"]) == ("best", "fgsm_uint8")
     )
     assert right.mean() == line["accuracy"]
+    if torch:  # As RobustBench checks them.
+        model = importlib.import_module("cat_jax.robustbench").load_model(workdir)
+        predicted = model(torch.load(file)["adv_complete"]).max(1)[1]
+        assert (predicted == torch.load(file)["y_test"]).float().mean().item() == line["accuracy"]
 
 
 @pytest.mark.parametrize(

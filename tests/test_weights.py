@@ -172,7 +172,7 @@ def test_other_images_than_the_weights_were_trained_on_are_refused(small, tmp_pa
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".orbax"])
 def test_a_damaged_file_is_refused_in_one_line(suffix, small, tmp_path):
     path = save(tmp_path / f"w{suffix}", small, {"network": "SmallCNN"})
-    inner = path / "manifest.ocdbt" if path.is_dir() else path
+    inner = path / "cat_jax.json" if path.is_dir() else path
     inner.write_bytes(inner.read_bytes()[:-9])
     with pytest.raises(UsageError, match=r"w.* cannot be read \(.*get it again") as error:
         weights.load(path, SMALL, image_shape=(8, 12, 1))
@@ -206,6 +206,45 @@ def test_without_pytorch_its_files_are_refused_with_the_remedy(tmp_path, monkeyp
     monkeypatch.delitem(sys.modules, "cat_jax.robustbench", raising=False)
     with pytest.raises(UsageError, match=r"cat_jax.robustbench needs PyTorch"):
         import cat_jax.robustbench  # noqa: F401
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("wrapping", [None, "model", "net", "model_state_dict", "state_dict"])
+def test_files_of_pytorch_may_wrap_a_state_dict_in_several_ways(wrapping, small, tmp_path):
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.tensor(value) for name, value in small.items()}
+    beside = {"epoch": 3, "optimizer": {"lr": 0.1}}
+    torch.save({wrapping: tensors} | beside if wrapping else tensors, tmp_path / "w.pt")
+    same(weights.load(tmp_path / "w.pt", SMALL, image_shape=(8, 12, 1)), small)
+    coarse = {name: tensor.bfloat16() for name, tensor in tensors.items()}
+    torch.save(coarse, tmp_path / "w.pth.tar")
+    loaded = weights.load(tmp_path / "w.pth.tar", SMALL, image_shape=(8, 12, 1))
+    same(loaded, {name: tensor.float().numpy() for name, tensor in coarse.items()})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_of_pytorch_that_runs_code_or_holds_no_weights_is_refused(tmp_path, small):
+    torch = pytest.importorskip("torch")
+
+    class Harm:
+        def __reduce__(self):
+            return (tmp_path.joinpath("harmed").write_text, ("",))
+
+    tensors = {name: torch.tensor(value) for name, value in small.items()}
+    for content, message in (
+        (Harm(), r"cannot be read .*no Python objects"),
+        ({"epoch": 3, "args": "x"}, r"holds 'epoch', 'args'; expected a state dict"),
+        (torch.ones(3), "cannot be read"),
+        ({"state_dict": tensors}, "it holds classifier; expected mask_net"),
+    ):
+        torch.save(content, tmp_path / "w.pth")
+        with pytest.raises(UsageError, match=message) as error:
+            weights.load(tmp_path / "w.pth", part=weights.MASK_NET)
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "harmed").exists()
+    (tmp_path / "w.pth").write_bytes((tmp_path / "w.pth").read_bytes()[:-99])
+    with pytest.raises(UsageError, match=r"cannot be read .*get it again"):
+        weights.load(tmp_path / "w.pth")
 
 
 def test_a_written_file_replaces_what_was_exported_there_and_nothing_else(small, tmp_path):
