@@ -27,7 +27,7 @@ RADII = (
 POSITIVE = (
     *("batch_size", "num_epochs", "num_parts", "log_every", "save_every", "test.batch_size"),
     *("attack.num_steps", "validation.num_steps", "validation.every_epochs"),
-    "test.num_queries",
+    *("test.num_queries", "classifier.depth", "classifier.widen_factor"),
 )
 NOT_NEGATIVE = (
     *("num_steps", "num_validation", "seed", "test.num_examples", "test.num_restarts"),

@@ -98,16 +98,15 @@ def load(
         if part not in parts and ANY not in parts:
             raise UsageError(f"it holds {', '.join(parts)}; expected {part}.")
         entries, said = _open(parts.get(part) or parts[ANY])
-        if network is None:
-            network = infer(entries, said or {})
-            if said is None and hasattr(network, "mean"):
-                raise UsageError(
-                    f"it does not say how {describe(network)} normalises images; pass the network "
-                    "with its mean and std, or without if it takes images in [0, 1] as they are."
-                )
+        given, network = network, network or infer(entries, said or {})
         _check(network, entries, image_shape or _image_shape(entries))
         if said is not None:
             _check_constants(network, said)
+        elif given is None and hasattr(network, "mean"):
+            raise UsageError(
+                f"it does not say how {describe(network)} normalises images; pass the network "
+                "with its mean and std, or without if it takes images in [0, 1] as they are."
+            )
         made = torch_weights.from_state_dict(type(network).__name__, entries)
     return Loaded(network, jax.tree.map(_array, made), path, weight_files.digest(path))
 
@@ -208,7 +207,7 @@ def _remedy(network: nn.Module, entries: Entries) -> str:
         found = describe(infer(entries, {}))
         if found != describe(network):
             return f"the file is of {found}: choose that network, and its data set."
-    return "the file is incomplete, or of another network or other images: name that one."
+    return "the file is incomplete, or of other images, or of a network that is not among ours."
 
 
 def _check_constants(network: nn.Module, said: Constants) -> None:
