@@ -43,6 +43,8 @@ from cat_jax.types import UsageError
 from cat_jax.weight_formats import CLASSIFIER, MASK_NET, Part
 from cat_jax.weights import Loaded
 
+LABELS = ("dataset", "variant", "conventions", "seed")  # By which results name what was trained.
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0 if it is done, 2 if the user has to act."""
@@ -107,8 +109,8 @@ def export(
 def _part(run: Trained, loaded: Loaded) -> Part:
     network = loaded.network
     name = type(network).__name__
-    about = {"network": name, "dataset": run.config.dataset, "variant": run.config.variant}
-    about |= {"checkpoint": run.checkpoint, "step": str(run.step)}
+    about = {"network": name, "checkpoint": run.checkpoint, "step": str(run.step)}
+    about["config"] = json.dumps({field: run.config[field] for field in LABELS})
     for constant in ("mean", "std"):
         about[constant] = json.dumps(list(getattr(network, constant, ())))
     return Part(torch_weights.to_state_dict(name, loaded.variables), about)

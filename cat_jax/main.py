@@ -119,6 +119,7 @@ def run(
         loaded = distributed.from_first(
             lambda: weights.load(weights_file, network, image_shape=shape)
         )
+        settings.refuse_other_labels(weights_file, loaded.fields, resolved)
     with contextlib.ExitStack() as stack:
 
         def claim() -> None:

@@ -66,7 +66,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
     if found is None or (averaged and not tree.get("average")):
         raise UsageError(f"{workdir} holds no checkpoint {name}; train first, or name another.")
     classifier, mask_net = build.build_networks(config, _spec(config.classifier.name, tree))
-    of_file = (found.path, found.digest)
+    of_file: tuple[Any, ...] = (found.path, found.digest, {})
     theta = tree["average"] if averaged else tree["classifier"]
     phi = tree.get("mask_net") or {}
     return Trained(

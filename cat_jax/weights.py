@@ -5,11 +5,11 @@
     loaded = weights.load("model.safetensors")
     logits = loaded.network.apply(loaded.variables, images)  # or loaded.logits_fn(images)
 
-The network is known by the names and shapes in the file. Where the file does not say how images
-are normalised, as the authors' do not, pass the network:
+The network is known by the names and shapes in the file. Where neither the file nor its name, as
+of the authors' RN_b_5_b1_01_e8_cw.pth, says how images are normalised, pass the network:
 
     network = networks.PreActResNet18(mean=(0.4914, 0.4822, 0.4465), std=(0.2471, 0.2435, 0.2616))
-    loaded = weights.load("RN_b_5_b1_01_e8_cw.pth", network)
+    loaded = weights.load("model_best.pth", network)
 """
 
 import contextlib
@@ -25,7 +25,7 @@ import numpy as np
 from flax import linen as nn
 from jax.tree_util import Partial
 
-from cat_jax import networks, torch_weights, weight_files
+from cat_jax import networks, published, torch_weights, weight_files
 from cat_jax.types import LogitsFn, PyTree, UsageError
 from cat_jax.weight_formats import ANY, CLASSIFIER, MASK_NET, Part
 
@@ -60,12 +60,14 @@ class Loaded(NamedTuple):
       variables: {"params": ..., "batch_stats": ...}, what its `apply` takes.
       file: where they came from.
       digest: SHA-256 of the file.
+      fields: of the config that they were trained with, by their paths, where the file says so.
     """
 
     network: nn.Module
     variables: PyTree
     file: pathlib.Path
     digest: str
+    fields: dict[str, Any]
 
     @property
     def logits_fn(self) -> LogitsFn:
@@ -97,7 +99,11 @@ def load(
     with _naming(path):
         if part not in parts and ANY not in parts:
             raise UsageError(f"it holds {', '.join(parts)}; expected {part}.")
-        entries, said = _open(parts.get(part) or parts[ANY])
+        chosen = parts.get(part) or parts[ANY]
+        fields = published.fields(path.name) | json.loads(chosen.about.get("config", "{}"))
+        entries, said = _open(chosen)
+        if said is None and published.fields(path.name) and part == CLASSIFIER:
+            said = published.CONSTANTS.get(getattr(infer(entries, {}), "num_classes", 0))
         given, network = network, network or infer(entries, said or {})
         _check(network, entries, image_shape or _image_shape(entries))
         if said is not None:
@@ -108,7 +114,8 @@ def load(
                 "with its mean and std, or without if it takes images in [0, 1] as they are."
             )
         made = torch_weights.from_state_dict(type(network).__name__, entries)
-    return Loaded(network, jax.tree.map(_array, made), path, weight_files.digest(path))
+    digest = weight_files.digest(path)
+    return Loaded(network, jax.tree.map(_array, made), path, digest, fields)
 
 
 def _open(part: Part) -> tuple[Entries, Constants | None]:

@@ -147,7 +147,28 @@ def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
     config = small_runs.config(**{"classifier.name": "PreActResNet18"})
     with pytest.raises(UsageError, match=r"w.npz: .*missing.*; the file is of SmallCNN"):
         main.run(config, tmp_path / "new", "evaluate", weights_file=str(file))
+    config = small_runs.config(seed=3, **{"attack.loss": "margin"})
+    config.variant = "cat_cw"
+    with pytest.raises(UsageError, match=r"w.npz is of variant 'cat_cent', not 'cat_cw', seed 0, "):
+        main.run(config, tmp_path / "new", "evaluate", weights_file=str(file))
     assert not (tmp_path / "new").exists()
+
+
+def test_the_average_is_exported_as_what_it_is(workdir, tmp_path):
+    """It is in the state of last/, beside the classifier that it is the average of."""
+    made, *_ = small_runs.experiment(small_runs.config(**SAVED))
+    state = jax.eval_shape(made.init)
+    state = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), state)
+    twos = jax.tree.map(lambda leaf: 2 * leaf, state.classifier.params)
+    state = state.replace(average={"params": twos, "batch_stats": {}})
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(workdir / "config.json", copy)
+    checkpoint.save(copy / "checkpoints" / "last", state, {}, keep=1)
+    for name, value in (("last", 1), ("last_average", 2)):
+        run = trained.load(copy, name)
+        assert all(np.all(leaf == value) for leaf in leaves(run.classifier))
+        assert all(np.all(leaf == 1) for leaf in leaves(run.mask_net))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -11,6 +11,7 @@ LAYERS = {
     "configs": 0,
     "files": 0,
     "provenance": 0,
+    "published": 0,
     "types": 0,
     "losses": 1,
     "networks": 1,

@@ -3,6 +3,7 @@
 The networks are small: a wide ResNet of depth 10 and width 1 has every kind of entry.
 """
 
+import pickle
 import sys
 
 import jax
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cat_jax import networks, torch_weights, weight_files, weights
+from cat_jax import networks, published, torch_weights, weight_files, weights
+from cat_jax.configs import preact_cifar100
 from cat_jax.types import UsageError
 from cat_jax.weight_formats import Part
 
@@ -160,6 +162,42 @@ def test_a_file_that_does_not_say_how_images_are_normalised_needs_the_network(wi
     normalised = save(tmp_path / "n.npz", wide, {"mean": "[0.5, 0.5, 0.5]", "std": "[1, 1, 1]"})
     with pytest.raises(UsageError, match=r"mean \[0.5, 0.5, 0.5\], expected \[\]"):
         weights.load(normalised, WIDE.clone(mean=(), std=()))
+
+
+@pytest.mark.parametrize(
+    "name, fields",
+    [
+        (
+            "RN_b_5_b1_01_e8_cw.pth",
+            ("PreActResNet18", 5.0, 0.1, "8/255", "margin"),
+        ),
+        ("WRN_b_6_b1_005_e10_cent.npz", ("WideResNet", 6.0, 0.05, "10/255", "cross_entropy")),
+        ("model_best.pth", None),
+    ],
+)
+def test_the_authors_names_of_files_tell_the_config(name, fields):
+    paths = ("classifier.name", "method.beta", "method.beta1", "attack.epsilon", "attack.loss")
+    want = dict(zip(paths, fields, strict=True)) | {"method.name": "cat"} if fields else {}
+    assert published.fields(name) == want
+
+
+def test_the_authors_files_normalise_as_cifar_does(wide, tmp_path):
+    loaded = weights.load(save(tmp_path / "WRN_b_5_b1_005_e8_cw.npz", wide))
+    assert loaded.network == WIDE
+    hundred = state_dict(WIDE.clone(num_classes=100))
+    loaded = weights.load(save(tmp_path / "WRN_b_5_b1_005_e8_cent.npz", hundred))
+    config = preact_cifar100.get_config("cat_cw").classifier
+    for name in ("mean", "std"):
+        np.testing.assert_allclose(getattr(loaded.network, name), config[name], rtol=1e-7)
+    with pytest.raises(UsageError, match=r"mean \[0.4914.*, expected \[\]"):
+        weights.load(tmp_path / "WRN_b_5_b1_005_e8_cw.npz", WIDE.clone(mean=(), std=()))
+
+
+def test_weights_can_be_sent_to_another_process(wide, tmp_path):
+    loaded = weights.load(save(tmp_path / "w.npz", wide), WIDE)
+    sent = pickle.loads(pickle.dumps(loaded))
+    assert sent.network == WIDE
+    same(sent, wide)
 
 
 def test_other_images_than_the_weights_were_trained_on_are_refused(small, tmp_path):
