@@ -20,11 +20,11 @@ Exit status: 0 done; 2 something to mend, said in one line.
 """
 
 import argparse
-import json
 import pathlib
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -109,10 +109,9 @@ def export(
 def _part(run: Trained, loaded: Loaded) -> Part:
     network = loaded.network
     name = type(network).__name__
-    about = {"network": name, "checkpoint": run.checkpoint, "step": str(run.step)}
-    about["config"] = json.dumps({field: run.config[field] for field in LABELS})
-    for constant in ("mean", "std"):
-        about[constant] = json.dumps(list(getattr(network, constant, ())))
+    about: dict[str, Any] = {"network": name, "checkpoint": run.checkpoint, "step": run.step}
+    about["config"] = {field: run.config[field] for field in LABELS}
+    about |= {constant: list(getattr(network, constant, ())) for constant in ("mean", "std")}
     return Part(torch_weights.to_state_dict(name, loaded.variables), about)
 
 

@@ -23,7 +23,7 @@ CLASSIFIER, MASK_NET = "classifier", "mask_net"
 ANY = ""  # The part of a file that holds one network and does not say which.
 TORCH_NAMES = {CLASSIFIER: "state_dict", MASK_NET: "state_dict_mask"}  # The authors'.
 OTHER_NAMES = ("model_state_dict", "model", "net")  # Of a classifier in others' files.
-ABOUT = "about"  # Beside the arrays: what they are of.
+ABOUT = "cat_jax"  # Beside the arrays: what they are of.
 ABOUT_FILE = "cat_jax.json"
 
 
@@ -32,11 +32,12 @@ class Part(NamedTuple):
 
     Attributes:
       entries: name -> array, a state dict.
-      about: what the file says of it: "network", its class; "mean" and "std" as JSON; and more.
+      about: what the file says of it, in plain values: "network", its class; "mean" and "std";
+        "config", the fields by which results name what was trained. {} if others wrote it.
     """
 
     entries: dict[str, np.ndarray]
-    about: dict[str, str]
+    about: dict[str, Any]
 
 
 Parts = Mapping[str, Part]
@@ -63,12 +64,13 @@ def read_safetensors(file: pathlib.Path) -> dict[str, Part]:
     """One network."""
     with safetensors.safe_open(file, framework="numpy") as opened:
         entries = {name: opened.get_tensor(name) for name in opened.keys()}
-        return {ANY: Part(entries, opened.metadata() or {})}
+        about = json.loads((opened.metadata() or {}).get(ABOUT, "{}"))
+    return {ANY: Part(entries, about)}
 
 
 def write_safetensors(file: pathlib.Path, part: Part) -> None:
     """One network."""
-    save_safetensors(file, part.entries, {"format": "pt"} | part.about)
+    save_safetensors(file, part.entries, {"format": "pt", ABOUT: json.dumps(part.about)})
 
 
 def save_safetensors(file: pathlib.Path, arrays: Arrays, about: dict[str, str]) -> None:
@@ -148,7 +150,7 @@ def save_torch(file: pathlib.Path, content: Mapping[str, Any]) -> None:
         torch.save(jax.tree.map(tensors, dict(content)), temporary)
 
 
-def _abouts(parts: Parts) -> dict[str, dict[str, str]]:
+def _abouts(parts: Parts) -> dict[str, dict[str, Any]]:
     return {name: part.about for name, part in parts.items()}
 
 

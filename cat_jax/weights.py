@@ -13,7 +13,6 @@ of the authors' RN_b_5_b1_01_e8_cw.pth, says how images are normalised, pass the
 """
 
 import contextlib
-import json
 import math
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -100,10 +99,8 @@ def load(
         if part not in parts and ANY not in parts:
             raise UsageError(f"it holds {', '.join(parts)}; expected {part}.")
         chosen = parts.get(part) or parts[ANY]
-        fields = published.fields(path.name) | json.loads(chosen.about.get("config", "{}"))
-        entries, said = _open(chosen)
-        if said is None and published.fields(path.name) and part == CLASSIFIER:
-            said = published.CONSTANTS.get(getattr(infer(entries, {}), "num_classes", 0))
+        by_name = published.fields(path.name)
+        entries, said = _open(chosen, bool(by_name))
         given, network = network, network or infer(entries, said or {})
         _check(network, entries, image_shape or _image_shape(entries))
         if said is not None:
@@ -114,16 +111,21 @@ def load(
                 "with its mean and std, or without if it takes images in [0, 1] as they are."
             )
         made = torch_weights.from_state_dict(type(network).__name__, entries)
+    fields = by_name | chosen.about.get("config", {})
     digest = weight_files.digest(path)
     return Loaded(network, jax.tree.map(_array, made), path, digest, fields)
 
 
-def _open(part: Part) -> tuple[Entries, Constants | None]:
-    """The entries without prefixes, and mean and std: {} for none, None if it does not say."""
+def _open(part: Part, by_authors: bool) -> tuple[Entries, Constants | None]:
+    """The entries without prefixes, and mean and std: {} for none, None if nothing tells."""
     entries, said = torch_weights.unwrap(part.entries)
-    if not said and "mean" not in part.about:
+    if not said and "mean" in part.about:
+        said = {name: tuple(part.about[name]) for name in ("mean", "std")}
+    elif not said and by_authors:
+        of_file = infer(entries, {})
+        return entries, published.CONSTANTS.get(getattr(of_file, "num_classes", 0))
+    elif not said:
         return entries, None
-    said = said or {name: tuple(json.loads(part.about[name])) for name in ("mean", "std")}
     return entries, said if any(said["mean"]) or any(s != 1 for s in said["std"]) else {}
 
 

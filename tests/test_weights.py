@@ -97,7 +97,7 @@ def test_published_wrappings_and_normalisers_are_understood(prefix, constants, w
 )
 def test_a_network_is_known_by_its_entries(network, image_shape, tmp_path):
     entries = state_dict(network, image_shape)
-    about = {"mean": "[]", "std": "[]"}
+    about = {"mean": [], "std": []}
     loaded = weights.load(save(tmp_path / "w.npz", entries, about))
     assert loaded.network == network
     same(loaded, entries)
@@ -159,7 +159,7 @@ def test_a_file_that_does_not_say_how_images_are_normalised_needs_the_network(wi
     with pytest.raises(UsageError, match=r"does not say how WideResNet\(.*pass the network"):
         weights.load(file)
     same(weights.load(file, WIDE), wide)
-    normalised = save(tmp_path / "n.npz", wide, {"mean": "[0.5, 0.5, 0.5]", "std": "[1, 1, 1]"})
+    normalised = save(tmp_path / "n.npz", wide, {"mean": [0.5] * 3, "std": [1] * 3})
     with pytest.raises(UsageError, match=r"mean \[0.5, 0.5, 0.5\], expected \[\]"):
         weights.load(normalised, WIDE.clone(mean=(), std=()))
 
