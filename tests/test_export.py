@@ -16,6 +16,7 @@ from cat_jax import (
     export,
     files,
     main,
+    networks,
     robustness,
     settings,
     trained,
@@ -154,21 +155,42 @@ def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_the_average_is_exported_as_what_it_is(workdir, tmp_path):
+def of_ones(config, workdir, average=False):
+    """A run whose last/ is ones, and its average twos; nothing is compiled."""
+    made, dataset, _ = small_runs.experiment(config)
+    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), jax.eval_shape(made.init))
+    if average:
+        twos = jax.tree.map(lambda leaf: 2 * leaf, ones.classifier.params)
+        ones = ones.replace(average={"params": twos, "batch_stats": {}})
+    checkpoint.save(workdir / "checkpoints" / "last", ones, {}, keep=1)
+    fields = settings.as_dict(settings.resolve(config))
+    workdirs.write_config(workdir, fields, dataset.fingerprint)
+
+
+def test_the_average_is_exported_as_what_it_is(tmp_path):
     """It is in the state of last/, beside the classifier that it is the average of."""
-    made, *_ = small_runs.experiment(small_runs.config(**SAVED))
-    state = jax.eval_shape(made.init)
-    state = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), state)
-    twos = jax.tree.map(lambda leaf: 2 * leaf, state.classifier.params)
-    state = state.replace(average={"params": twos, "batch_stats": {}})
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    shutil.copy(workdir / "config.json", copy)
-    checkpoint.save(copy / "checkpoints" / "last", state, {}, keep=1)
+    of_ones(small_runs.config(), tmp_path, average=True)
     for name, value in (("last", 1), ("last_average", 2)):
-        run = trained.load(copy, name)
+        run = trained.load(tmp_path, name)
         assert all(np.all(leaf == value) for leaf in leaves(run.classifier))
         assert all(np.all(leaf == 1) for leaf in leaves(run.mask_net))
+
+
+def test_statistics_and_normalisation_are_exported_and_a_mask_only_where_there_is_one(tmp_path):
+    config = small_runs.quick_config(**{"classifier.name": "WideResNet"})
+    config.classifier.update(depth=10, widen_factor=1, mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3))
+    of_ones(config, tmp_path)
+    run = trained.load(tmp_path, "last")
+    assert run.mask_net is None
+    file, *others = export.export(run, tmp_path, "safetensors", tmp_path / "w")
+    assert [path.name for path in others] == ["w.safetensors.md"]
+    loaded = weights.load(file)
+    assert loaded.network == networks.WideResNet(10, 10, 1, (0.4, 0.5, 0.6), (0.1, 0.2, 0.3))
+    assert_same(loaded, run.classifier)
+    assert loaded.variables["batch_stats"]["bn1"]["var"].shape == (64,)
+    text = others[0].read_text()
+    assert "mean [0.4, 0.5, 0.6] and std [0.1, 0.2, 0.3] are applied inside" in text
+    assert "Not evaluated yet" in text
 
 
 @pytest.mark.filterwarnings("ignore")
