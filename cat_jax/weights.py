@@ -100,7 +100,7 @@ def load(
             raise UsageError(f"it holds {', '.join(parts)}; expected {part}.")
         chosen = parts.get(part) or parts[ANY]
         by_name = published.fields(path.name)
-        entries, said = _open(chosen, bool(by_name))
+        entries, said = _open(chosen, by_name.get("classifier.name", ""))
         given, network = network, network or infer(entries, said or {})
         _check(network, entries, image_shape or _image_shape(entries))
         if said is not None:
@@ -116,17 +116,21 @@ def load(
     return Loaded(network, jax.tree.map(_array, made), path, digest, fields)
 
 
-def _open(part: Part, by_authors: bool) -> tuple[Entries, Constants | None]:
-    """The entries without prefixes, and mean and std: {} for none, None if nothing tells."""
+def _open(part: Part, authors: str) -> tuple[Entries, Constants | None]:
+    """The entries without prefixes, and mean and std: {} for none, None if nothing tells.
+
+    Args:
+      part: of a file.
+      authors: the authors' network that the file has to be by its name, or "".
+    """
     entries, said = torch_weights.unwrap(part.entries)
     if not said and "mean" in part.about:
         said = {name: tuple(part.about[name]) for name in ("mean", "std")}
-    elif not said and by_authors:
-        of_file = infer(entries, {})
-        return entries, published.CONSTANTS.get(getattr(of_file, "num_classes", 0))
-    elif not said:
-        return entries, None
-    return entries, said if any(said["mean"]) or any(s != 1 for s in said["std"]) else {}
+    if said:
+        return entries, said if any(said["mean"]) or any(s != 1 for s in said["std"]) else {}
+    if authors and type(of_file := infer(entries, {})).__name__ == authors:
+        return entries, published.CONSTANTS.get(of_file.num_classes)  # type: ignore[attr-defined]
+    return entries, None
 
 
 def infer(entries: Entries, constants: Constants) -> nn.Module:

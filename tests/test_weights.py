@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cat_jax import networks, published, torch_weights, weight_files, weights
-from cat_jax.configs import preact_cifar100
+from cat_jax import networks, published, settings, torch_weights, weight_files, weights
+from cat_jax.configs import preact_cifar10, preact_cifar100
 from cat_jax.types import UsageError
 from cat_jax.weight_formats import Part
 
@@ -179,6 +179,17 @@ def test_the_authors_names_of_files_tell_the_config(name, fields):
     paths = ("classifier.name", "method.beta", "method.beta1", "attack.epsilon", "attack.loss")
     want = dict(zip(paths, fields, strict=True)) | {"method.name": "cat"} if fields else {}
     assert published.fields(name) == want
+
+
+def test_a_file_is_not_evaluated_under_the_name_of_another_config():
+    said = published.fields("RN_b_5_b1_01_e8_cw.pth")
+    config = preact_cifar10.get_config("cat_cw")
+    config.method.beta1 = 0.1
+    settings.refuse_other_labels("f", said, settings.resolve(config))
+    config.method.beta1, config.attack.epsilon = 0.3, "0.031"
+    message = r"f is of method.beta1 0.1, not 0.3, attack.epsilon 0.0313.*, not 0.031; evaluate"
+    with pytest.raises(UsageError, match=message):
+        settings.refuse_other_labels("f", said, settings.resolve(config))
 
 
 def test_the_authors_files_normalise_as_cifar_does(wide, tmp_path):

@@ -59,9 +59,12 @@ def test_golden_networks_go_from_pytorch_to_ours_and_back(name, tmp_path, float6
     part = weights.MASK_NET if info["kind"] == "mask" else weights.CLASSIFIER
     key = {weights.CLASSIFIER: "state_dict", weights.MASK_NET: "state_dict_mask"}[part]
     wrapped = {f"module.{k}": v for k, v in first.state_dict().items()}
-    torch.save({key: wrapped, "test_robust_acc": 0.5}, tmp_path / "RN_b_5_b1_01_e8_cw.pth")
+    published = tmp_path / "model_best.pth"
+    if CASES[name] == "PreActResNet18":
+        published = tmp_path / "RN_b_5_b1_01_e8_cw.pth"
+    torch.save({key: wrapped, "test_robust_acc": 0.5}, published)
 
-    loaded = weights.load(tmp_path / "RN_b_5_b1_01_e8_cw.pth", make(name), part=part)
+    loaded = weights.load(published, make(name), part=part)
     back = torch_weights.to_state_dict(CASES[name], loaded.variables)
     (file,) = weight_files.write(tmp_path / "ours", "torch", {part: Part(back, {})})
     second.load_state_dict(torch.load(file, weights_only=True)[key], strict=True)
