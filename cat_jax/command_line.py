@@ -24,6 +24,9 @@ MODE = flags.DEFINE_enum(
     ["train", "evaluate", "verify"],
     "Train and evaluate, only evaluate, or read every file and say what is sound.",
 )
+WEIGHTS = flags.DEFINE_string(
+    "weights", None, "With --mode=evaluate: a file of weights, instead of the run's checkpoints."
+)
 SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
 )
@@ -52,6 +55,10 @@ def parse(argv: Sequence[str]) -> list[str]:
             raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
         if not WORKDIR.value:
             raise UsageError("--workdir is missing; name a folder for the run: --workdir=runs/x.")
+        if WEIGHTS.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
+            raise UsageError(
+                "--weights goes with --mode=evaluate, and without --sweep and --seeds."
+            )
         return rest
     except (AttributeError, KeyError) as error:  # An override of a field that there is not.
         fail(f"The config has no such field: {error.args[0]} All are in configs/default.py.")

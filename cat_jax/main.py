@@ -9,6 +9,12 @@ flags in evaluation/, accuracies in results.jsonl, a table beside the published 
 
 only attacks, here as AutoAttack does.
 
+    python -m cat_jax.main --mode=evaluate --config=cat_jax:mnist --workdir=runs/x --weights=FILE
+
+attacks the network in a file: a published PyTorch checkpoint, or what `python -m cat_jax.export`
+wrote. The config names the network, the normalisation and the data; results.jsonl names the file
+and its SHA-256.
+
     python -m cat_jax.main --config=configs/digits.py --workdir=runs/s --sweep=beta1=0.1,0.3
 
 trains one network after another, each in a folder of its own below runs/s; given again it goes on
@@ -54,6 +60,7 @@ from cat_jax import (
     sweep,
     train,
     verify,
+    weights,
     workdirs,
 )
 from cat_jax.command_line import (
@@ -67,6 +74,7 @@ from cat_jax.command_line import (
     SEEDS,
     STOPPED_STATUS,
     SWEEP,
+    WEIGHTS,
     WORKDIR,
     fail,
     parse,
@@ -74,12 +82,19 @@ from cat_jax.command_line import (
 from cat_jax.configs import _kept
 from cat_jax.report import page, tables
 from cat_jax.types import UsageError
+from cat_jax.weights import Loaded
 
 logger = logging.getLogger("cat_jax.main")  # Not __main__, which the handler is not of.
 flags.adopt_module_key_flags(command_line)  # For --help.
 
 
-def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: str = "") -> bool:
+def run(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    mode: str,
+    command: str = "",
+    weights_file: str = "",
+) -> bool:
     """Trains if asked to, evaluates, writes report.html; False if a signal stopped the training.
 
     Args:
@@ -87,27 +102,36 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
       workdir: of the run.
       mode: "train" or "evaluate".
       command: how this was started, for the report.
+      weights_file: in mode "evaluate", what to evaluate instead of the checkpoints.
 
     Raises:
       UsageError: for what the caller can mend.
     """
     given = None if config is None else settings.resolve(config)
-    resolved = distributed.from_first(lambda: _settle(given, workdir, mode))
+    wanted = mode == "evaluate" and not weights_file
+    resolved = distributed.from_first(lambda: _settle(given, workdir, wanted))
     devices = jax.devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
     distributed.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
     experiment = build.experiment(resolved, dataset.spec, devices)
     robustness.check_size(resolved, dataset)
+    loaded = None
+    if weights_file:
+        shape, network = dataset.spec.image_shape, experiment.classifier
+        loaded = distributed.from_first(
+            lambda: weights.load(weights_file, network, image_shape=shape)
+        )
+        settings.refuse_other_labels(weights_file, loaded.fields, resolved)
     with contextlib.ExitStack() as stack:
 
         def claim() -> None:
             stack.enter_context(workdirs.claimed(workdir))
-            _settle(resolved, workdir, mode)  # Again: it may have been another's until now.
+            _settle(resolved, workdir, wanted)  # Again: it may have been another's until now.
             workdirs.refuse_other_data(workdir, dataset.fingerprint)
 
         distributed.from_first(claim)
         try:
-            return _run(experiment, dataset, workdir, mode, command)
+            return _run(experiment, dataset, workdir, mode, command, loaded)
         except files.Damaged as error:
             raise UsageError(str(error)) from error
         except OSError as error:
@@ -117,8 +141,13 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
             ) from error
 
 
-def _settle(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> ConfigDict:
+def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> ConfigDict:
     """The resolved config, by default the one that the workdir was made with.
+
+    Args:
+      config: resolved, or None.
+      workdir: of the run.
+      wanted: whether there have to be checkpoints.
 
     Raises:
       UsageError: if there is neither, or the workdir is of another, or has nothing to evaluate.
@@ -129,7 +158,7 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> Conf
         workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
     if config is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    if mode == "evaluate" and not (workdir / "checkpoints").is_dir():
+    if wanted and not (workdir / "checkpoints").is_dir():
         raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
     return config
 
@@ -140,20 +169,24 @@ def _run(
     workdir: pathlib.Path,
     mode: str,
     command: str,
+    loaded: Loaded | None,
 ) -> bool:
     """What `run` does in a workdir that is its own."""
     config, devices = experiment.config, jax.devices()
     for name in workdirs.LINES:  # What is damaged is said now, and not after the training.
         workdirs.read_lines(workdir, name)
-    if mode == "train":
+    if mode == "train" or workdirs.read_config(workdir) is None:
         workdirs.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
+    if mode == "train":
         logger.info(
             "%s %s: %d steps of %d images on %d %s device(s) of %d process(es), in %s",
             *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
             *(len(devices), devices[0].platform, jax.process_count(), workdir),
         )
     whole = mode == "evaluate" or train.train(experiment, dataset, workdir, devices)
-    if whole:
+    if loaded is not None:
+        robustness.evaluate_file(experiment, dataset, workdir, devices, loaded)
+    elif whole:
         robustness.evaluate(experiment, dataset, workdir, devices)
     else:
         logger.info("To go on, give the same command again.")
@@ -161,18 +194,6 @@ def _run(
         workdirs.note_command(workdir, command)
     logger.info("Report: %s", page.write_page(workdir))
     return whole
-
-
-def _agreeing(config: ConfigDict | None, workdir: pathlib.Path) -> ConfigDict:
-    """The config resolved, or that of the workdir; UsageError if they are of two experiments."""
-    config = None if config is None else settings.resolve(config)
-    if workdirs.read_config(workdir) is not None:
-        kept = settings.resolve(_kept.get_config(str(workdir)))
-        config = config or kept
-        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
-    if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    return config
 
 
 def run_sweep(
@@ -244,7 +265,7 @@ def main(argv: Sequence[str]) -> None:
                 more = (SWEEP.value, SEEDS.value, command)
                 whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
             else:
-                whole = run(CONFIG.value, workdir, MODE.value, command)
+                whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
         if not whole:
             sys.exit(STOPPED_STATUS.value)
     except (UsageError, files.Damaged) as error:

@@ -79,6 +79,8 @@ def get_config() -> ConfigDict:
 
     # Networks (sec. 5.1). mean and std, on the [0, 1] scale, are applied inside the classifier.
     config.classifier = ConfigDict({"name": "SmallCNN", "mean": (), "std": ()})
+    config.classifier.depth = 34  # Of WideResNet: 6n + 4.
+    config.classifier.widen_factor = 10  # Of WideResNet.
     config.classifier.normalize = True  # False: mean and std are left unused.
     config.mask_net = ConfigDict({"name": "SmallMask"})
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).

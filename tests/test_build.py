@@ -76,6 +76,16 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
     assert all(value.shape == () for value in metrics.values())
 
 
+def test_a_wide_network_has_the_depth_and_width_of_the_config():
+    """That of the tables is the default; published weights are of WRN-28-10 too."""
+    for sizes in ({}, {"depth": 28, "widen_factor": 4}):
+        config = wrn_cifar10.get_config("cat_cw")
+        config.classifier.update(sizes)
+        network, _ = build.build_networks(settings.resolve(config), SPECS["wrn_cifar10"])
+        wanted = {"depth": 34, "widen_factor": 10} | sizes
+        assert {name: getattr(network, name) for name in wanted} == wanted
+
+
 def test_conventions_fill_in_what_is_not_set_and_only_that():
     config = mnist.get_config()
     released = settings.resolve(config)

@@ -24,6 +24,8 @@ BAD = {
         ["--config.dataset=mnist", "--config.data_dir=/nowhere"],
         "python -m cat_jax.data --dataset=mnist",
     ),
+    "weights and training": (["--weights=w.npz"], "--weights goes with --mode=evaluate"),
+    "no weights": (["--mode=evaluate", "--weights=/nowhere/w.npz"], "There is no /nowhere/w.npz;"),
     "unwritable workdir": (["--workdir=/dev/null/x"], "Cannot write in workdir /dev/null/x"),
 }
 

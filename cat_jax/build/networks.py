@@ -34,6 +34,9 @@ def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.M
         kwargs |= dict(axis_name=axis_name, **_normaliser(config.classifier, spec.image_shape))
     elif config.classifier.mean or config.classifier.std:
         raise UsageError(f"{name} takes no config.classifier.mean and std; leave them empty.")
+    if name == "WideResNet":
+        size = config.classifier
+        kwargs |= dict(depth=size.depth, widen_factor=size.widen_factor)
     classifier = CLASSIFIERS[name](**kwargs)
 
     name = check_choice("config.mask_net.name", config.mask_net.name, MASK_NETS)
