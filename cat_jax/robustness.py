@@ -238,6 +238,7 @@ def describe_mask(
     one_of_each = data.balanced(split.labels, dataset.num_classes, 0)[:SHOWN]
     views = masks.mask_views(*parts, split.take(one_of_each), seed=seed)
     kept: dict[str, Any] = jax.device_get(views._asdict())
+    kept["class_names"] = np.array(dataset.class_names)
     text = f"Mean of M over {len(one_of_each)} test images: {np.mean(kept['mask']):.3f}."
     if dataset.spec.image_shape[-1] == 1:
         first = split.first(MASKED)

@@ -84,6 +84,7 @@ class _Run:
         self.experiment, self.config, self.devices = experiment, config, devices
         self.folders = workdir / "checkpoints"
         self.last = self.folders / "last"
+        self.class_names = dataset.class_names
         self.split, held_out = data.split_validation(
             dataset.train, config.num_validation, config.seed
         )
@@ -213,8 +214,8 @@ class _Run:
     def _save(
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
     ) -> None:
-        devices = {"num_devices": len(self.devices)}
-        meta = {"epoch": self._epoch(int(state.step)), **devices, **meta}
+        made = {"num_devices": len(self.devices), "class_names": list(self.class_names)}
+        meta = {"epoch": self._epoch(int(state.step)), **made, **meta}
 
         def save() -> None:
             self.saver.save(folder, state, meta, keep=keep)
