@@ -9,7 +9,7 @@ import jax
 from absl import flags
 from ml_collections import config_flags
 
-from cat_jax import distributed, workdirs
+from cat_jax import distributed, logs, workdirs
 from cat_jax.types import UsageError
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"
@@ -30,6 +30,10 @@ SWEEP = flags.DEFINE_multi_string(
 SEEDS = flags.DEFINE_list("seeds", [], "A run for each of these seeds.")
 STOPPED_STATUS = flags.DEFINE_integer(
     "stopped_status", 0, "Exit status after a signal, with all saved; 75 for launch/preemptible.sh."
+)
+QUIET = flags.DEFINE_bool("quiet", False, "Tell nothing but warnings and the results.")
+JSON = flags.DEFINE_bool(
+    "json", False, "Results as one JSON document on standard output; all else on standard error."
 )
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0, if there are several; then on each of them."
@@ -103,7 +107,8 @@ def _config_file(value: str) -> str:
 def fail(text: str) -> NoReturn:
     """Says what is wrong in one line, and ends with status 2."""
     text = text.rpartition("UsageError: ")[2]  # The flags library wraps ours in a traceback.
-    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    text = f"error: {' '.join(text.split())}"
+    print(logs.coloured(text, logs.RED, sys.stderr), file=sys.stderr)
     if jax.distributed.is_initialized():
         distributed.leave(2)
     sys.exit(2)

@@ -19,9 +19,16 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 reads every file of the workdir and says which are sound; it changes nothing.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
-configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
-mend, said in one line; 75 another of several processes is gone: start all of them again; of verify
-0 if all is sound, else 2.
+configs/default.py. --quiet tells nothing but warnings and the results; --json makes the results
+one JSON document on standard output, and all else goes to standard error. Ctrl-C saves; the same
+command then goes on.
+
+    exit status
+      0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
+      1    an error of the program itself, with a traceback
+      2    something to mend, said in one line; of verify: not all is sound
+      75   another of several processes is gone: start all of them again
+      130  Ctrl-C where there was nothing to save, as in an evaluation, or twice
 
     python -m cat_jax.main ... --coordinator=HOST:PORT --num_processes=2 --process_id=0
 
@@ -29,6 +36,7 @@ is the first of two processes that train as one; launch/ starts them in several 
 """
 
 import contextlib
+import json
 import logging
 import pathlib
 import shlex
@@ -44,6 +52,7 @@ from ml_collections import ConfigDict
 from cat_jax import (
     build,
     command_line,
+    console,
     data,
     distributed,
     files,
@@ -59,9 +68,11 @@ from cat_jax.command_line import (
     CLUSTER,
     CONFIG,
     COORDINATOR,
+    JSON,
     MODE,
     NUM_PROCESSES,
     PROCESS_ID,
+    QUIET,
     SEEDS,
     STOPPED_STATUS,
     SWEEP,
@@ -126,7 +137,7 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> Conf
         config = config or kept
         workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
     if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
+        raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
     if mode == "evaluate" and not (workdir / "checkpoints").is_dir():
         raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
     return config
@@ -145,32 +156,16 @@ def _run(
         workdirs.read_lines(workdir, name)
     if mode == "train":
         workdirs.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
-        logger.info(
-            "%s %s: %d steps of %d images on %d %s device(s) of %d process(es), in %s",
-            *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
-            *(len(devices), devices[0].platform, jax.process_count(), workdir),
-        )
+    logger.info("%s", console.banner(experiment, dataset, workdir, trains=mode == "train"))
     whole = mode == "evaluate" or train.train(experiment, dataset, workdir, devices)
     if whole:
         robustness.evaluate(experiment, dataset, workdir, devices)
     else:
-        logger.info("To go on, give the same command again.")
+        logger.info("To go on, give the same command again%s", f": {command}" if command else ".")
     if command:
         workdirs.note_command(workdir, command)
     logger.info("Report: %s", page.write_page(workdir))
     return whole
-
-
-def _agreeing(config: ConfigDict | None, workdir: pathlib.Path) -> ConfigDict:
-    """The config resolved, or that of the workdir; UsageError if they are of two experiments."""
-    config = None if config is None else settings.resolve(config)
-    if workdirs.read_config(workdir) is not None:
-        kept = settings.resolve(_kept.get_config(str(workdir)))
-        config = config or kept
-        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
-    if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    return config
 
 
 def run_sweep(
@@ -187,7 +182,7 @@ def run_sweep(
       UsageError: for what the caller can mend, and at the end if a run has failed.
     """
     if config is None:
-        raise UsageError("A sweep needs a config; name one: --config=configs/digits.py.")
+        raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
     made = sweep.points(config, sweep.axes(sweeps, seeds, config))
 
     def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
@@ -203,16 +198,25 @@ def run_sweep(
     return len(ended) == len(made)
 
 
-def run_verify(workdir: pathlib.Path) -> bool:
+def run_verify(workdir: pathlib.Path, *, as_json: bool = False) -> bool:
     """Prints a line for each file and checkpoint of a workdir; False if one is not sound.
+
+    Args:
+      workdir: of a run.
+      as_json: one document in place of the lines.
 
     Raises:
       UsageError: if it is no workdir of a run.
     """
     items = verify.verify(workdir)
-    print("\n".join(map(str, items)))
-    print(f"\n{workdir}: {verify.summary(items)}")
-    return all(item.verdict != verify.WRONG for item in items)
+    sound = all(item.verdict != verify.WRONG for item in items)
+    if as_json:
+        found = [item._asdict() for item in items]
+        print(json.dumps({"workdir": str(workdir), "sound": sound, "items": found}, indent=1))
+    else:
+        print("\n".join(map(str, items)))
+        print(f"\n{workdir}: {verify.summary(items)}")
+    return sound
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
@@ -231,19 +235,30 @@ def main(argv: Sequence[str]) -> None:
     command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
     try:
         if MODE.value == "verify":
-            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
+            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value)), as_json=JSON.value) else 2)
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
-        logs.start(jax.process_index())
+        logs.start(jax.process_index(), quiet=QUIET.value)
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
-            if SWEEP.value or SEEDS.value:
-                more = (SWEEP.value, SEEDS.value, command)
-                whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
-            else:
-                whole = run(CONFIG.value, workdir, MODE.value, command)
+            apart = JSON.value and distributed.is_first()
+            with contextlib.redirect_stdout(sys.stderr if apart else sys.stdout):
+                if SWEEP.value or SEEDS.value:
+                    more = (SWEEP.value, SEEDS.value, command)
+                    whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
+                else:
+                    whole = run(CONFIG.value, workdir, MODE.value, command)
+            if apart:
+                print(console.document(workdir, finished=whole))
         if not whole:
             sys.exit(STOPPED_STATUS.value)
     except (UsageError, files.Damaged) as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        logger.warning(
+            "Interrupted. What was saved is kept; to go on, give the same command again."
+        )
+        if jax.distributed.is_initialized():
+            distributed.leave(console.INTERRUPTED)
+        sys.exit(console.INTERRUPTED)
     except Exception as error:
         if not jax.distributed.is_initialized():
             raise

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from cat_jax import (
     build,
@@ -25,6 +24,7 @@ from cat_jax import (
     data,
     distributed,
     files,
+    logs,
     masks,
     provenance,
     settings,
@@ -294,6 +294,5 @@ def line(result: Result) -> dict[str, Any]:
 @contextlib.contextmanager
 def progress(text: str, total: int) -> Iterator[Any]:
     """A bar over examples; yields what is to be told how many are done."""
-    hidden = None if distributed.is_first() else True  # None: but on a terminal.
-    with tqdm(total=total, desc=text, unit="image", disable=hidden, leave=False) as bar:
+    with logs.bar(total=total, desc=text, unit="image", leave=False) as bar:
         yield lambda count: bar.update(count - bar.n)
