@@ -15,7 +15,9 @@ from cat_jax.types import UsageError
 CONFIGS = pathlib.Path(__file__).parent / "configs"
 
 CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
+    "config",
+    None,
+    "An installed config or a file, and a variant: cat_jax:digits:cat_cent, configs/digits.py:at.",
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
 MODE = flags.DEFINE_enum(

@@ -1,6 +1,6 @@
 """Trains and evaluates one experiment.
 
-    python -m cat_jax.main --config=configs/digits.py:cat_cent --workdir=runs/digits
+    python -m cat_jax.main --config=cat_jax:digits:cat_cent --workdir=runs/digits
 
 trains, or goes on if the workdir holds a checkpoint, and then attacks checkpoints best/ and last/:
 flags in evaluation/, accuracies in results.jsonl, a table beside the published numbers.
@@ -9,7 +9,7 @@ flags in evaluation/, accuracies in results.jsonl, a table beside the published 
 
 only attacks, here as AutoAttack does.
 
-    python -m cat_jax.main --config=configs/digits.py --workdir=runs/s --sweep=beta1=0.1,0.3
+    python -m cat_jax.main --config=cat_jax:digits --workdir=runs/s --sweep=beta1=0.1,0.3
 
 trains one network after another, each in a folder of its own below runs/s; given again it goes on
 where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
