@@ -7,8 +7,10 @@ import pytest
 import small_runs
 from PIL import Image
 
+from cat_jax import main
 from cat_jax.build.networks import MASK_NETS, SIDES, build_networks
 from cat_jax.data import Spec, load, own
+from cat_jax.report import plots
 from cat_jax.types import UsageError
 
 RNG = np.random.default_rng(0)
@@ -200,3 +202,32 @@ def test_a_mask_network_says_which_sides_it_takes(name):
             UsageError, match=f"multiples of {multiple}, and these are 29x29; .*Ones"
         ):
             build_networks(made, Spec((29, 29, 1), 4, 40))
+
+
+@pytest.mark.parametrize("names", [("ape", "bee"), ("0", "1")])
+def test_pictures_have_the_names_of_the_classes_unless_they_are_numbers(names, tmp_path):
+    views = {name: np.zeros((2, 8, 8, 1)) for name in plots.ROWS}
+    views |= {"labels": np.arange(2), "predicted": np.zeros((2, 3), int)}
+    np.savez(tmp_path / "masks.npz", class_names=np.array(names), **views)
+    found = plots.load_gallery(tmp_path / "masks.npz")
+    assert list(found.get("class_names", ())) == (["ape", "bee"] if "ape" in names else [])
+
+
+@pytest.mark.slow
+def test_a_run_on_images_of_ones_own_keeps_the_names_of_the_classes(tmp_path):
+    """In colour, of an odd number of classes, 12x12; trained, attacked, and shown."""
+    labels = np.arange(90) % 3
+    images = np.random.default_rng(1).integers(0, 90, (90, 12, 12, 3))
+    images[..., 0] += 70 * labels[:, None, None]
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        put(tmp_path / "own", **{f"{['ape', 'bee', 'cat'][label]}__{i:03}": np.uint8(image)})
+    of_own = dict(dataset="own", data_dir=str(tmp_path / "own"), num_validation=9)
+    workdir = tmp_path / "run"
+    assert main.run(small_runs.config(**of_own, evaluation="natural,standard"), workdir, "train")
+    assert small_runs.manifest(workdir)["meta"]["class_names"] == ["ape", "bee", "cat"]
+    with np.load(workdir / "masks.npz") as kept:
+        assert kept["class_names"].tolist() == ["ape", "bee", "cat"]
+        assert kept["mask"].shape == (3, 12, 12, 3)
+    put(tmp_path / "own", ape__000=np.uint8(images[1]))
+    with pytest.raises(UsageError, match="made with other data"):
+        main.run(small_runs.config(**of_own), workdir, "evaluate")

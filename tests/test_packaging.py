@@ -26,7 +26,7 @@ FEW = (
 )
 # What CFF 1.2 asks for, and the fields used here that it knows (its schema, in short).
 REFERENCE = {"type", "title", "authors", "year", "conference", "collection-title", "volume"}
-REFERENCE |= {"journal", "identifiers"}
+REFERENCE |= {"publisher", "identifiers"}
 CITATION = {"cff-version", "message", "type", "title", "authors", "version", "license", "keywords"}
 
 

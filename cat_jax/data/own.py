@@ -3,6 +3,9 @@
     python -m cat_jax.main --config=cat_jax:mnist:cat_cw --config.dataset=own \
         --config.data_dir=PATH --config.num_validation=500 --workdir=runs/own
 
+That is for grey images like MNIST's; for small photographs --config=cat_jax:preact_cifar10, with a
+mean and std of each channel in config.classifier.
+
 PATH is a folder with `train/CLASS/*.png` and `test/CLASS/*.png` in it (or .jpg, .jpeg, .bmp, .pgm,
 .ppm; folders within a class are looked into), or with `CLASS/*.png`. Names of classes are sorted,
 as numbers if all of them are numbers, and the first is class 0.
