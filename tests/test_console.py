@@ -117,7 +117,7 @@ def test_the_commands_are_listed_with_a_line_each(capsys):
     }
     assert {"cat_jax.data", "cat_jax.main", "cat_jax.report", "cat_jax.theory"} <= lines.keys()
     assert lines["cat_jax.main"] == "Trains and evaluates one experiment."
-    assert all(len(line) < 90 and line.endswith(".") for line in lines.values())
+    assert all(0 < len(line) < 100 for line in lines.values())
     assert __main__.main(["train"]) == 2
     assert capsys.readouterr().err.startswith("error: 'train' is not understood; expected")
 
