@@ -1,7 +1,11 @@
 """What a person is told when a run starts, and a program when it ends."""
 
+import contextlib
 import json
+import os
 import pathlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -42,6 +46,14 @@ def banner(
     shown = {name: text for name, text in lines.items() if trains or name != "training"}
     title = f"cat_jax {__version__}: {config.dataset}:{config.variant}"
     return "\n".join([title, *(f"  {name:<9} {text}" for name, text in shown.items())])
+
+
+@contextlib.contextmanager
+def aside(*, quiet: bool) -> Iterator[None]:
+    """What is printed goes to standard error, or if quiet nowhere: standard output is for JSON."""
+    with open(os.devnull, "w") as nowhere:
+        with contextlib.redirect_stdout(nowhere if quiet else sys.stderr):
+            yield
 
 
 def document(workdir: pathlib.Path, *, finished: bool) -> str:

@@ -20,8 +20,8 @@ reads every file of the workdir and says which are sound; it changes nothing.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
 configs/default.py. --quiet tells nothing but warnings and the results; --json makes the results
-one JSON document on standard output, and all else goes to standard error. Ctrl-C saves; the same
-command then goes on.
+one JSON document on standard output, and all else goes to standard error (with --quiet, only
+warnings do). Ctrl-C saves; the same command then goes on.
 
     exit status
       0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
@@ -38,6 +38,7 @@ is the first of two processes that train as one; launch/ starts them in several 
 import contextlib
 import json
 import logging
+import os
 import pathlib
 import shlex
 import sys
@@ -119,6 +120,8 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
             return _run(experiment, dataset, workdir, mode, command)
         except files.Damaged as error:
             raise UsageError(str(error)) from error
+        except BrokenPipeError:  # Standard output's.
+            raise
         except OSError as error:
             raise UsageError(
                 f"{workdir} cannot be written or read: {error}. Make room or mend the folder, then "
@@ -240,7 +243,7 @@ def main(argv: Sequence[str]) -> None:
         logs.start(jax.process_index(), quiet=QUIET.value)
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
             apart = JSON.value and distributed.is_first()
-            with contextlib.redirect_stdout(sys.stderr if apart else sys.stdout):
+            with console.aside(quiet=QUIET.value) if apart else contextlib.nullcontext():
                 if SWEEP.value or SEEDS.value:
                     more = (SWEEP.value, SEEDS.value, command)
                     whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
@@ -252,6 +255,8 @@ def main(argv: Sequence[str]) -> None:
             sys.exit(STOPPED_STATUS.value)
     except (UsageError, files.Damaged) as error:
         fail(str(error))
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         logger.warning(
             "Interrupted. What was saved is kept; to go on, give the same command again."

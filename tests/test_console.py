@@ -110,6 +110,14 @@ def test_a_second_ctrl_c_ends_at_once_and_one_passed_on_by_a_script_does_not(mon
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_beside_json_the_tables_go_to_standard_error_or_nowhere(capsys):
+    for quiet in (False, True):
+        with console.aside(quiet=quiet):
+            print("table")
+        print("{}")
+        assert capsys.readouterr() == ("{}\n", "" if quiet else "table\n")
+
+
 def test_the_commands_are_listed_with_a_line_each(capsys):
     assert __main__.main([]) == 0
     lines = {

@@ -117,7 +117,7 @@ def test_the_wheel_trains_and_evaluates_in_an_empty_folder(installed, tmp_path):
     trained = run(*main, "--config=cat_jax:digits", "--json", *FEW)
     assert f"cat_jax {cat_jax.__version__}: digits:cat_cent" in trained.stderr
     evaluated = run(*main, "--mode=evaluate", "--quiet", "--json", "--config.evaluation=fgsm")
-    assert "cat_jax" not in evaluated.stderr.partition("runs/digits")[0]
+    assert evaluated.stderr == ""
     for done, attacks in ((trained, {"natural"}), (evaluated, {"natural", "fgsm"})):
         (found,) = json.loads(done.stdout)["runs"]
         assert {line["attack"] for line in found["results"]} == attacks
