@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import cat_jax
+from cat_jax import provenance
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("cat_jax", "configs", "setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md")
@@ -46,6 +47,23 @@ def test_the_citation_is_of_this_version_and_of_the_paper():
 def test_the_version_has_one_source():
     assert re.fullmatch(r"\d+\.\d+\.\d+", cat_jax.__version__)
     assert "version = attr: cat_jax.__version__" in (ROOT / "setup.cfg").read_text()
+
+
+def test_what_is_installed_within_a_checkout_of_something_else_claims_no_commit(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "lib" / "provenance.py"
+    file.parent.mkdir()
+    file.write_text("")
+    monkeypatch.setattr(provenance, "__file__", str(file))
+    assert provenance.git_sha() is None, "there is no checkout"
+    git = ("git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "of another"], check=True)
+    assert provenance.git_sha() is None
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "its own"], check=True)
+    assert re.fullmatch("[0-9a-f]{12}", provenance.git_sha())
 
 
 @pytest.fixture(scope="module")
