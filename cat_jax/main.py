@@ -1,6 +1,6 @@
 """Trains and evaluates one experiment.
 
-    python -m cat_jax.main --config=configs/digits.py:cat_cent --workdir=runs/digits
+    python -m cat_jax.main --config=cat_jax:digits:cat_cent --workdir=runs/digits
 
 trains, or goes on if the workdir holds a checkpoint, and then attacks checkpoints best/ and last/:
 flags in evaluation/, accuracies in results.jsonl, a table beside the published numbers.
@@ -15,7 +15,7 @@ attacks the network in a file: a published PyTorch checkpoint, or what `python -
 wrote. The config names the network, the normalisation and the data; results.jsonl names the file
 and its SHA-256.
 
-    python -m cat_jax.main --config=configs/digits.py --workdir=runs/s --sweep=beta1=0.1,0.3
+    python -m cat_jax.main --config=cat_jax:digits --workdir=runs/s --sweep=beta1=0.1,0.3
 
 trains one network after another, each in a folder of its own below runs/s; given again it goes on
 where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
@@ -25,9 +25,16 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 reads every file of the workdir and says which are sound; it changes nothing.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
-configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
-mend, said in one line; 75 another of several processes is gone: start all of them again; of verify
-0 if all is sound, else 2.
+configs/default.py. --quiet tells nothing but warnings and the results; --json makes the results
+one JSON document on standard output, and all else goes to standard error (with --quiet, only
+warnings do). Ctrl-C saves; the same command then goes on.
+
+    exit status
+      0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
+      1    an error of the program itself, with a traceback
+      2    something to mend, said in one line; of verify: not all is sound
+      75   another of several processes is gone: start all of them again
+      130  Ctrl-C where there was nothing to save, as in an evaluation, or twice
 
     python -m cat_jax.main ... --coordinator=HOST:PORT --num_processes=2 --process_id=0
 
@@ -35,7 +42,9 @@ is the first of two processes that train as one; launch/ starts them in several 
 """
 
 import contextlib
+import json
 import logging
+import os
 import pathlib
 import shlex
 import sys
@@ -51,6 +60,7 @@ from cat_jax import (
     backend,
     build,
     command_line,
+    console,
     data,
     distributed,
     files,
@@ -68,9 +78,11 @@ from cat_jax.command_line import (
     CONFIG,
     COORDINATOR,
     DETERMINISTIC,
+    JSON,
     MODE,
     NUM_PROCESSES,
     PROCESS_ID,
+    QUIET,
     SEEDS,
     STOPPED_STATUS,
     SWEEP,
@@ -134,6 +146,8 @@ def run(
             return _run(experiment, dataset, workdir, mode, command, loaded)
         except files.Damaged as error:
             raise UsageError(str(error)) from error
+        except BrokenPipeError:  # Standard output's.
+            raise
         except OSError as error:
             raise UsageError(
                 f"{workdir} cannot be written or read: {error}. Make room or mend the folder, then "
@@ -157,7 +171,7 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> C
         config = config or kept
         workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
     if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
+        raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
     if wanted and not (workdir / "checkpoints").is_dir():
         raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
     return config
@@ -177,19 +191,14 @@ def _run(
         workdirs.read_lines(workdir, name)
     if mode == "train" or workdirs.read_config(workdir) is None:
         workdirs.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
-    if mode == "train":
-        logger.info(
-            "%s %s: %d steps of %d images on %d %s device(s) of %d process(es), in %s",
-            *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
-            *(len(devices), devices[0].platform, jax.process_count(), workdir),
-        )
+    logger.info("%s", console.banner(experiment, dataset, workdir, trains=mode == "train"))
     whole = mode == "evaluate" or train.train(experiment, dataset, workdir, devices)
     if loaded is not None:
         robustness.evaluate_file(experiment, dataset, workdir, devices, loaded)
     elif whole:
         robustness.evaluate(experiment, dataset, workdir, devices)
     else:
-        logger.info("To go on, give the same command again.")
+        logger.info("To go on, give the same command again%s", f": {command}" if command else ".")
     if command:
         workdirs.note_command(workdir, command)
     logger.info("Report: %s", page.write_page(workdir))
@@ -210,7 +219,7 @@ def run_sweep(
       UsageError: for what the caller can mend, and at the end if a run has failed.
     """
     if config is None:
-        raise UsageError("A sweep needs a config; name one: --config=configs/digits.py.")
+        raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
     made = sweep.points(config, sweep.axes(sweeps, seeds, config))
 
     def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
@@ -226,16 +235,25 @@ def run_sweep(
     return len(ended) == len(made)
 
 
-def run_verify(workdir: pathlib.Path) -> bool:
+def run_verify(workdir: pathlib.Path, *, as_json: bool = False) -> bool:
     """Prints a line for each file and checkpoint of a workdir; False if one is not sound.
+
+    Args:
+      workdir: of a run.
+      as_json: one document in place of the lines.
 
     Raises:
       UsageError: if it is no workdir of a run.
     """
     items = verify.verify(workdir)
-    print("\n".join(map(str, items)))
-    print(f"\n{workdir}: {verify.summary(items)}")
-    return all(item.verdict != verify.WRONG for item in items)
+    sound = all(item.verdict != verify.WRONG for item in items)
+    if as_json:
+        found = [item._asdict() for item in items]
+        print(json.dumps({"workdir": str(workdir), "sound": sound, "items": found}, indent=1))
+    else:
+        print("\n".join(map(str, items)))
+        print(f"\n{workdir}: {verify.summary(items)}")
+    return sound
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
@@ -254,22 +272,35 @@ def main(argv: Sequence[str]) -> None:
     command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
     try:
         if MODE.value == "verify":
-            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
+            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value)), as_json=JSON.value) else 2)
         backend.keep_compiled_code()
         if DETERMINISTIC.value:
             backend.compute_deterministically()
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
-        logs.start(jax.process_index())
+        logs.start(jax.process_index(), quiet=QUIET.value)
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
-            if SWEEP.value or SEEDS.value:
-                more = (SWEEP.value, SEEDS.value, command)
-                whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
-            else:
-                whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
+            apart = JSON.value and distributed.is_first()
+            with console.aside(quiet=QUIET.value) if apart else contextlib.nullcontext():
+                if SWEEP.value or SEEDS.value:
+                    more = (SWEEP.value, SEEDS.value, command)
+                    whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
+                else:
+                    whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
+            if apart:
+                print(console.document(workdir, finished=whole))
         if not whole:
             sys.exit(STOPPED_STATUS.value)
     except (UsageError, files.Damaged) as error:
         fail(str(error))
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        logger.warning(
+            "Interrupted. What was saved is kept; to go on, give the same command again."
+        )
+        if jax.distributed.is_initialized():
+            distributed.leave(console.INTERRUPTED)
+        sys.exit(console.INTERRUPTED)
     except Exception as error:
         if not jax.distributed.is_initialized():
             raise

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from cat_jax import (
     build,
@@ -25,6 +24,7 @@ from cat_jax import (
     data,
     distributed,
     files,
+    logs,
     masks,
     result_lines,
     settings,
@@ -260,6 +260,7 @@ def describe_mask(
     one_of_each = data.balanced(split.labels, dataset.num_classes, 0)[:SHOWN]
     views = masks.mask_views(*parts, split.take(one_of_each), seed=seed)
     kept: dict[str, Any] = jax.device_get(views._asdict())
+    kept["class_names"] = np.array(dataset.class_names)
     text = f"Mean of M over {len(one_of_each)} test images: {np.mean(kept['mask']):.3f}."
     if dataset.spec.image_shape[-1] == 1:
         first = split.first(MASKED)
@@ -278,6 +279,5 @@ def describe_mask(
 @contextlib.contextmanager
 def progress(text: str, total: int) -> Iterator[Any]:
     """A bar over examples; yields what is to be told how many are done."""
-    hidden = None if distributed.is_first() else True  # None: but on a terminal.
-    with tqdm(total=total, desc=text, unit="image", disable=hidden, leave=False) as bar:
+    with logs.bar(total=total, desc=text, unit="image", leave=False) as bar:
         yield lambda count: bar.update(count - bar.n)

@@ -128,7 +128,7 @@ def radius(path: str, text: str) -> float:
     """
     try:
         value = float(fractions.Fraction(text))
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise UsageError(
             f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
         ) from None

@@ -211,6 +211,7 @@ def test_each_published_row_is_a_variant_and_at_most_two_overrides():
     "overrides, message",
     [
         ({"attack.epsilon": "8"}, "attack.epsilon is 8; expected .* write 8/255"),
+        ({"attack.start_radius": "1e400"}, "start_radius is '1e400'; expected a number such as"),
         ({"attack.epsilon": "8/0"}, "expected a number"),
         ({"test.step_size": "-0.1"}, r"expected \[0, 1\]"),
         ({"attack.epsilon": "nan"}, "expected a number"),

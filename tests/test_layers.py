@@ -8,6 +8,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = {
     "__init__": 0,
+    "__main__": 1,
+    "__version__": 0,  # In __init__.
     "configs": 0,
     "files": 0,
     "provenance": 0,
@@ -22,6 +24,7 @@ LAYERS = {
     "backend": 1,
     "logs": 1,
     "results": 1,
+    "stopping": 1,
     "workdirs": 1,
     "objectives": 2,
     "checkpoint": 2,
@@ -53,6 +56,7 @@ LAYERS = {
     "robustbench": 7,
     "export": 8,
     "command_line": 7,
+    "console": 7,
     "main": 8,
 }
 APART = "report"  # Reads result files: of our modules it imports `files` alone, and no JAX.
