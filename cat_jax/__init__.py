@@ -1,1 +1,3 @@
 """Calibrated adversarial training in JAX and Flax: see README.md."""
+
+__version__ = "0.1.0"

@@ -9,13 +9,15 @@ import jax
 from absl import flags
 from ml_collections import config_flags
 
-from cat_jax import distributed, workdirs
+from cat_jax import distributed, logs, workdirs
 from cat_jax.types import UsageError
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"
 
 CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "Config file and variant: configs/digits.py:cat_cent, or cat_jax:digits."
+    "config",
+    None,
+    "An installed config or a file, and a variant: cat_jax:digits:cat_cent, configs/digits.py:at.",
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
 MODE = flags.DEFINE_enum(
@@ -23,6 +25,9 @@ MODE = flags.DEFINE_enum(
     "train",
     ["train", "evaluate", "verify"],
     "Train and evaluate, only evaluate, or read every file and say what is sound.",
+)
+WEIGHTS = flags.DEFINE_string(
+    "weights", None, "With --mode=evaluate: a file of weights, instead of the run's checkpoints."
 )
 SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
@@ -33,6 +38,10 @@ STOPPED_STATUS = flags.DEFINE_integer(
 )
 DETERMINISTIC = flags.DEFINE_bool(
     "deterministic", False, "The same bits from the same run on a GPU too, where it costs time."
+)
+QUIET = flags.DEFINE_bool("quiet", False, "Tell nothing but warnings and the results.")
+JSON = flags.DEFINE_bool(
+    "json", False, "Results as one JSON document on standard output; all else on standard error."
 )
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0, if there are several; then on each of them."
@@ -49,6 +58,8 @@ def parse(argv: Sequence[str]) -> list[str]:
     rest = read(flags.FLAGS, argv)
     if not WORKDIR.value:
         fail("--workdir is missing; name a folder for the run: --workdir=runs/x.")
+    if WEIGHTS.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
+        fail("--weights goes with --mode=evaluate, and without --sweep and --seeds.")
     return rest
 
 
@@ -112,7 +123,8 @@ def _config_file(value: str) -> str:
 def fail(text: str) -> NoReturn:
     """Says what is wrong in one line, and ends with status 2."""
     text = text.rpartition("UsageError: ")[2]  # The flags library wraps ours in a traceback.
-    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    text = f"error: {' '.join(text.split())}"
+    print(logs.coloured(text, logs.RED, sys.stderr), file=sys.stderr)
     if jax.distributed.is_initialized():
         distributed.leave(2)
     sys.exit(2)

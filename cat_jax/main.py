@@ -1,6 +1,6 @@
 """Trains and evaluates one experiment.
 
-    python -m cat_jax.main --config=configs/digits.py:cat_cent --workdir=runs/digits
+    python -m cat_jax.main --config=cat_jax:digits:cat_cent --workdir=runs/digits
 
 trains, or goes on if the workdir holds a checkpoint, and then attacks checkpoints best/ and last/:
 flags in evaluation/, accuracies in results.jsonl, a table beside the published numbers.
@@ -9,7 +9,13 @@ flags in evaluation/, accuracies in results.jsonl, a table beside the published 
 
 only attacks, here as AutoAttack does.
 
-    python -m cat_jax.main --config=configs/digits.py --workdir=runs/s --sweep=beta1=0.1,0.3
+    python -m cat_jax.main --mode=evaluate --config=cat_jax:mnist --workdir=runs/x --weights=FILE
+
+attacks the network in a file: a published PyTorch checkpoint, or what `python -m cat_jax.export`
+wrote. The config names the network, the normalisation and the data; results.jsonl names the file
+and its SHA-256.
+
+    python -m cat_jax.main --config=cat_jax:digits --workdir=runs/s --sweep=beta1=0.1,0.3
 
 trains one network after another, each in a folder of its own below runs/s; given again it goes on
 where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
@@ -19,9 +25,16 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 reads every file of the workdir and says which are sound; it changes nothing.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
-configs/default.py. Exit status: 0 done, or stopped by a signal with all saved; 2 something to
-mend, said in one line; 75 another of several processes is gone: start all of them again; of verify
-0 if all is sound, else 2.
+configs/default.py. --quiet tells nothing but warnings and the results; --json makes the results
+one JSON document on standard output, and all else goes to standard error (with --quiet, only
+warnings do). Ctrl-C saves; the same command then goes on.
+
+    exit status
+      0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
+      1    an error of the program itself, with a traceback
+      2    something to mend, said in one line; of verify: not all is sound
+      75   another of several processes is gone: start all of them again
+      130  Ctrl-C where there was nothing to save, as in an evaluation, or twice
 
     python -m cat_jax.main ... --coordinator=HOST:PORT --num_processes=2 --process_id=0
 
@@ -29,7 +42,9 @@ is the first of two processes that train as one; launch/ starts them in several 
 """
 
 import contextlib
+import json
 import logging
+import os
 import pathlib
 import shlex
 import sys
@@ -45,6 +60,7 @@ from cat_jax import (
     backend,
     build,
     command_line,
+    console,
     data,
     distributed,
     files,
@@ -54,6 +70,7 @@ from cat_jax import (
     sweep,
     train,
     verify,
+    weights,
     workdirs,
 )
 from cat_jax.command_line import (
@@ -61,12 +78,15 @@ from cat_jax.command_line import (
     CONFIG,
     COORDINATOR,
     DETERMINISTIC,
+    JSON,
     MODE,
     NUM_PROCESSES,
     PROCESS_ID,
+    QUIET,
     SEEDS,
     STOPPED_STATUS,
     SWEEP,
+    WEIGHTS,
     WORKDIR,
     fail,
     parse,
@@ -74,12 +94,19 @@ from cat_jax.command_line import (
 from cat_jax.configs import _kept
 from cat_jax.report import page, tables
 from cat_jax.types import UsageError
+from cat_jax.weights import Loaded
 
 logger = logging.getLogger("cat_jax.main")  # Not __main__, which the handler is not of.
 flags.adopt_module_key_flags(command_line)  # For --help.
 
 
-def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: str = "") -> bool:
+def run(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    mode: str,
+    command: str = "",
+    weights_file: str = "",
+) -> bool:
     """Trains if asked to, evaluates, writes report.html; False if a signal stopped the training.
 
     Args:
@@ -87,29 +114,40 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
       workdir: of the run.
       mode: "train" or "evaluate".
       command: how this was started, for the report.
+      weights_file: in mode "evaluate", what to evaluate instead of the checkpoints.
 
     Raises:
       UsageError: for what the caller can mend.
     """
     given = None if config is None else settings.resolve(config)
-    resolved = distributed.from_first(lambda: _settle(given, workdir, mode))
+    wanted = mode == "evaluate" and not weights_file
+    resolved = distributed.from_first(lambda: _settle(given, workdir, wanted))
     devices = jax.devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
     distributed.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
     experiment = build.experiment(resolved, dataset.spec, devices)
     robustness.check_size(resolved, dataset)
+    loaded = None
+    if weights_file:
+        shape, network = dataset.spec.image_shape, experiment.classifier
+        loaded = distributed.from_first(
+            lambda: weights.load(weights_file, network, image_shape=shape)
+        )
+        settings.refuse_other_labels(weights_file, loaded.fields, resolved)
     with contextlib.ExitStack() as stack:
 
         def claim() -> None:
             stack.enter_context(workdirs.claimed(workdir))
-            _settle(resolved, workdir, mode)  # Again: it may have been another's until now.
+            _settle(resolved, workdir, wanted)  # Again: it may have been another's until now.
             workdirs.refuse_other_data(workdir, dataset.fingerprint)
 
         distributed.from_first(claim)
         try:
-            return _run(experiment, dataset, workdir, mode, command)
+            return _run(experiment, dataset, workdir, mode, command, loaded)
         except files.Damaged as error:
             raise UsageError(str(error)) from error
+        except BrokenPipeError:  # Standard output's.
+            raise
         except OSError as error:
             raise UsageError(
                 f"{workdir} cannot be written or read: {error}. Make room or mend the folder, then "
@@ -117,8 +155,13 @@ def run(config: ConfigDict | None, workdir: pathlib.Path, mode: str, command: st
             ) from error
 
 
-def _settle(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> ConfigDict:
+def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> ConfigDict:
     """The resolved config, by default the one that the workdir was made with.
+
+    Args:
+      config: resolved, or None.
+      workdir: of the run.
+      wanted: whether there have to be checkpoints.
 
     Raises:
       UsageError: if there is neither, or the workdir is of another, or has nothing to evaluate.
@@ -128,8 +171,8 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, mode: str) -> Conf
         config = config or kept
         workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
     if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    if mode == "evaluate" and not (workdir / "checkpoints").is_dir():
+        raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
+    if wanted and not (workdir / "checkpoints").is_dir():
         raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
     return config
 
@@ -140,39 +183,26 @@ def _run(
     workdir: pathlib.Path,
     mode: str,
     command: str,
+    loaded: Loaded | None,
 ) -> bool:
     """What `run` does in a workdir that is its own."""
     config, devices = experiment.config, jax.devices()
     for name in workdirs.LINES:  # What is damaged is said now, and not after the training.
         workdirs.read_lines(workdir, name)
-    if mode == "train":
+    if mode == "train" or workdirs.read_config(workdir) is None:
         workdirs.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
-        logger.info(
-            "%s %s: %d steps of %d images on %d %s device(s) of %d process(es), in %s",
-            *(config.dataset, config.variant, experiment.num_steps, config.batch_size),
-            *(len(devices), devices[0].platform, jax.process_count(), workdir),
-        )
+    logger.info("%s", console.banner(experiment, dataset, workdir, trains=mode == "train"))
     whole = mode == "evaluate" or train.train(experiment, dataset, workdir, devices)
-    if whole:
+    if loaded is not None:
+        robustness.evaluate_file(experiment, dataset, workdir, devices, loaded)
+    elif whole:
         robustness.evaluate(experiment, dataset, workdir, devices)
     else:
-        logger.info("To go on, give the same command again.")
+        logger.info("To go on, give the same command again%s", f": {command}" if command else ".")
     if command:
         workdirs.note_command(workdir, command)
     logger.info("Report: %s", page.write_page(workdir))
     return whole
-
-
-def _agreeing(config: ConfigDict | None, workdir: pathlib.Path) -> ConfigDict:
-    """The config resolved, or that of the workdir; UsageError if they are of two experiments."""
-    config = None if config is None else settings.resolve(config)
-    if workdirs.read_config(workdir) is not None:
-        kept = settings.resolve(_kept.get_config(str(workdir)))
-        config = config or kept
-        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
-    if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=configs/digits.py.")
-    return config
 
 
 def run_sweep(
@@ -189,7 +219,7 @@ def run_sweep(
       UsageError: for what the caller can mend, and at the end if a run has failed.
     """
     if config is None:
-        raise UsageError("A sweep needs a config; name one: --config=configs/digits.py.")
+        raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
     made = sweep.points(config, sweep.axes(sweeps, seeds, config))
 
     def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
@@ -205,16 +235,25 @@ def run_sweep(
     return len(ended) == len(made)
 
 
-def run_verify(workdir: pathlib.Path) -> bool:
+def run_verify(workdir: pathlib.Path, *, as_json: bool = False) -> bool:
     """Prints a line for each file and checkpoint of a workdir; False if one is not sound.
+
+    Args:
+      workdir: of a run.
+      as_json: one document in place of the lines.
 
     Raises:
       UsageError: if it is no workdir of a run.
     """
     items = verify.verify(workdir)
-    print("\n".join(map(str, items)))
-    print(f"\n{workdir}: {verify.summary(items)}")
-    return all(item.verdict != verify.WRONG for item in items)
+    sound = all(item.verdict != verify.WRONG for item in items)
+    if as_json:
+        found = [item._asdict() for item in items]
+        print(json.dumps({"workdir": str(workdir), "sound": sound, "items": found}, indent=1))
+    else:
+        print("\n".join(map(str, items)))
+        print(f"\n{workdir}: {verify.summary(items)}")
+    return sound
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
@@ -233,22 +272,35 @@ def main(argv: Sequence[str]) -> None:
     command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
     try:
         if MODE.value == "verify":
-            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
+            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value)), as_json=JSON.value) else 2)
         backend.keep_compiled_code()
         if DETERMINISTIC.value:
             backend.compute_deterministically()
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
-        logs.start(jax.process_index())
+        logs.start(jax.process_index(), quiet=QUIET.value)
         with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
-            if SWEEP.value or SEEDS.value:
-                more = (SWEEP.value, SEEDS.value, command)
-                whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
-            else:
-                whole = run(CONFIG.value, workdir, MODE.value, command)
+            apart = JSON.value and distributed.is_first()
+            with console.aside(quiet=QUIET.value) if apart else contextlib.nullcontext():
+                if SWEEP.value or SEEDS.value:
+                    more = (SWEEP.value, SEEDS.value, command)
+                    whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
+                else:
+                    whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
+            if apart:
+                print(console.document(workdir, finished=whole))
         if not whole:
             sys.exit(STOPPED_STATUS.value)
     except (UsageError, files.Damaged) as error:
         fail(str(error))
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        logger.warning(
+            "Interrupted. What was saved is kept; to go on, give the same command again."
+        )
+        if jax.distributed.is_initialized():
+            distributed.leave(console.INTERRUPTED)
+        sys.exit(console.INTERRUPTED)
     except Exception as error:
         if not jax.distributed.is_initialized():
             raise

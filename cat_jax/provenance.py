@@ -8,12 +8,19 @@ from importlib import metadata
 
 
 def git_sha() -> str | None:
-    """Commit of the checkout that this code is in, with + if it was changed since."""
-    folder = pathlib.Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    """Commit of the checkout that this code is in, with + if it was changed since.
+
+    None where it was installed from a wheel, even into an environment within another checkout.
+    """
+    file = pathlib.Path(__file__)
+
+    def ask(*words: str) -> str:
+        command = ["git", "-C", str(file.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
     with contextlib.suppress(OSError):
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        return found.stdout.strip() or None
+        if ask("ls-files", file.name):
+            return ask("describe", "--always", "--dirty=+", "--abbrev=12") or None
     return None
 
 

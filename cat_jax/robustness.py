@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from cat_jax import (
     build,
@@ -25,8 +24,9 @@ from cat_jax import (
     data,
     distributed,
     files,
+    logs,
     masks,
-    provenance,
+    result_lines,
     settings,
     validation,
     workdirs,
@@ -37,7 +37,9 @@ from cat_jax.evaluate import Evaluator, NamedAttack
 from cat_jax.report import tables
 from cat_jax.results import Result
 from cat_jax.state import TrainState
+from cat_jax.trained import CHECKPOINTS
 from cat_jax.types import PyTree, UsageError
+from cat_jax.weights import Loaded
 
 MASKED, SHOWN = 1000, 10  # Test images whose masks are described, and kept.
 IDLE = {"batch_size", "num_checked", "save_adversarial"}  # Settings that no flag depends on.
@@ -58,7 +60,10 @@ def evaluate(
     examine = Examination(experiment, dataset, workdir, devices)
     template = jax.eval_shape(experiment.init)
     done: dict[tuple[int, str], tuple[list[Result], list[Finding]]] = {}
-    for name, folder, suffix in evaluated(config.average_decay > 0):
+    for name, (folder, averaged) in CHECKPOINTS.items():
+        suffix = "_average" if averaged else ""
+        if averaged and not config.average_decay:
+            continue
         found, state = distributed.from_first(  # In the end that of last/.
             functools.partial(_restore, workdir / "checkpoints" / folder, template)
         )
@@ -67,19 +72,43 @@ def evaluate(
             done[this] = examine(
                 Weights(variables, name, f"step{found.step}{suffix}", found.digest)
             )
-        results, findings = done[this]
-        of_run = describe(experiment, dataset, name, found)
-        lines = [of_run | line(result) for result in results]
-        by = ("checkpoint", "attack", "num_examples")
-        workdirs.replace_lines(workdir / "results.jsonl", lines, *by)
-        lines = [{"checkpoint": name, "step": found.step} | f._asdict() for f in findings]
-        workdirs.replace_lines(workdir / "checks.jsonl", lines, "checkpoint", "name")
+        of_run = {"checkpoint": name, "step": found.step}
+        of_run |= result_lines.describe(experiment, dataset, found.meta.get("num_devices"))
+        result_lines.write(workdir, of_run, *done[this])
     if examine.attacks:
-        print(tables.runs_table([workdir]))
-        print("\n" + tables.costs_table(workdir))
-        print("\n" + tables.checks_list(workdir))
+        _print(workdir)
         if config.mask_net.name != "OnesMask":
             print("\n" + describe_mask(experiment, dataset, state, workdir))
+
+
+def evaluate_file(
+    experiment: build.Experiment,
+    dataset: data.Dataset,
+    workdir: pathlib.Path,
+    devices: Sequence[jax.Device],
+    loaded: Loaded,
+) -> None:
+    """`evaluate` of weights from a file instead of the run's own.
+
+    Their lines go by the file's name and SHA-256, and so do their records: whatever else the
+    workdir holds, nothing is taken for what it is not.
+    """
+    examine = Examination(experiment, dataset, workdir, devices)
+    digest = loaded.digest[:12]
+    name = f"{loaded.file.name}@{digest}"
+    found = examine(Weights(loaded.variables, name, workdirs.weights_stem(loaded.digest), digest))
+    of_file: dict[str, Any] = {"checkpoint": name, "step": None}
+    of_file |= result_lines.describe(experiment, dataset, None) | {"selection": "unknown"}
+    of_file["weights"] = {"file": str(loaded.file), "sha256": loaded.digest}
+    result_lines.write(workdir, of_file, *found)
+    if examine.attacks:
+        _print(workdir)
+
+
+def _print(workdir: pathlib.Path) -> None:
+    print(tables.runs_table([workdir]))
+    print("\n" + tables.costs_table(workdir))
+    print("\n" + tables.checks_list(workdir))
 
 
 def _restore(folder: pathlib.Path, template: TrainState) -> tuple[Checkpoint, TrainState]:
@@ -99,13 +128,6 @@ def check_size(config: ConfigDict, dataset: data.Dataset) -> None:
             f"config.test.num_examples is {config.test.num_examples}; {config.dataset} has "
             f"{number} test images: expected as many or fewer, or 0 for all."
         )
-
-
-def evaluated(averaged: bool) -> list[tuple[str, str, str]]:
-    """What is attacked: its name in the results, the checkpoint's folder, which weights in it."""
-    raw = [("best", "best", ""), ("last", "last", "")]
-    averages = [("best_average", "best_average", "_average"), ("last_average", "last", "_average")]
-    return raw + (averages if averaged else [])
 
 
 class Weights(NamedTuple):
@@ -238,6 +260,7 @@ def describe_mask(
     one_of_each = data.balanced(split.labels, dataset.num_classes, 0)[:SHOWN]
     views = masks.mask_views(*parts, split.take(one_of_each), seed=seed)
     kept: dict[str, Any] = jax.device_get(views._asdict())
+    kept["class_names"] = np.array(dataset.class_names)
     text = f"Mean of M over {len(one_of_each)} test images: {np.mean(kept['mask']):.3f}."
     if dataset.spec.image_shape[-1] == 1:
         first = split.first(MASKED)
@@ -253,46 +276,8 @@ def describe_mask(
     return text
 
 
-def describe(
-    experiment: build.Experiment, dataset: data.Dataset, name: str, found: Checkpoint
-) -> dict[str, Any]:
-    """What the lines of a checkpoint in results.jsonl have in common."""
-    config = experiment.config
-    return {
-        "dataset": config.dataset,
-        "classifier": config.classifier.name,
-        "method": config.method.name,
-        "variant": config.variant,
-        "seed": config.seed,
-        "checkpoint": name,
-        "step": found.step,
-        "num_devices": found.meta.get("num_devices"),  # That its last steps were made on.
-        "sync_batch_norm": config.sync_batch_norm,
-        "conventions": config.conventions,
-        "selection": config.selection if config.num_validation else "none",
-        "data_sha": dataset.fingerprint[:12],
-        "config_sha": settings.fingerprint(config),
-        "git_sha": provenance.git_sha(),
-        "versions": provenance.versions(),
-    }
-
-
-def line(result: Result) -> dict[str, Any]:
-    """What is a result's own in its line of results.jsonl."""
-    return {
-        "attack": result.attack,
-        "accuracy": result.accuracy,
-        "num_examples": len(result.flags),
-        "interval": result.interval,
-        "num_attacked": result.num_attacked,
-        "mean_queries": round(result.mean_queries, 1),
-        "seconds": round(result.seconds, 2),
-    }
-
-
 @contextlib.contextmanager
 def progress(text: str, total: int) -> Iterator[Any]:
     """A bar over examples; yields what is to be told how many are done."""
-    hidden = None if distributed.is_first() else True  # None: but on a terminal.
-    with tqdm(total=total, desc=text, unit="image", disable=hidden, leave=False) as bar:
+    with logs.bar(total=total, desc=text, unit="image", leave=False) as bar:
         yield lambda count: bar.update(count - bar.n)

@@ -3,7 +3,7 @@
 import fractions
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -35,7 +35,7 @@ POSITIVE = (
         "test.batch_size",
     ),
     *("attack.num_steps", "validation.num_steps", "validation.every_epochs"),
-    "test.num_queries",
+    *("test.num_queries", "classifier.depth", "classifier.widen_factor"),
 )
 NOT_NEGATIVE = (
     *("num_steps", "num_validation", "seed", "test.num_examples", "test.num_restarts"),
@@ -128,7 +128,7 @@ def radius(path: str, text: str) -> float:
     """
     try:
         value = float(fractions.Fraction(text))
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise UsageError(
             f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
         ) from None
@@ -138,6 +138,25 @@ def radius(path: str, text: str) -> float:
             f"for {text} of 255 grey levels write {text}/255."
         )
     return value
+
+
+def refuse_other_labels(file: str, said: Mapping[str, Any], config: ConfigDict) -> None:
+    """Raises UsageError if a file of weights says it is of another config than what is resolved.
+
+    Its results would go by that config's name.
+    """
+    differences = []
+    for path, there in said.items():
+        here = _at(config, path)
+        if path in RADII:
+            there, here = radius(path, there), radius(path, here)
+        if there != here:
+            differences.append(f"{path} {there!r}, not {here!r}")
+    if differences:
+        raise UsageError(
+            f"{file} is of {', '.join(differences)}; evaluate it by the config that it was "
+            "trained with, or rename a file that is named wrongly."
+        )
 
 
 def fingerprint(config: ConfigDict) -> str:

@@ -1,35 +1,25 @@
 """The loop: steps, validations, checkpoints; and going on where a run was stopped."""
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import math
 import pathlib
-import signal
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
-from cat_jax import checkpoint, data, distributed, validation
+from cat_jax import checkpoint, data, distributed, logs, validation
 from cat_jax.build import Experiment
-from cat_jax.logs import MetricsLog, NonFiniteLoss
+from cat_jax.logs import MetricsLog, NonFiniteLoss, Pace
 from cat_jax.saving import Saver
 from cat_jax.state import TrainState
+from cat_jax.stopping import Stop, stop_on_signal
 from cat_jax.types import UsageError
 from cat_jax.validation import Validator
 
 logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass
-class Stop:
-    """Set by SIGTERM or Ctrl-C: the loop saves and ends after the step it is in."""
-
-    asked: bool = False
 
 
 def train(
@@ -55,7 +45,7 @@ def train(
         Checkpoints stay as they are.
     """
     run = _Run(experiment, dataset, workdir, devices)
-    with _stop_on_signal() as stop, contextlib.closing(run.log), contextlib.closing(run.saver):
+    with stop_on_signal() as stop, contextlib.closing(run.log), contextlib.closing(run.saver):
         try:
             return run.loop(stop)
         except NonFiniteLoss as error:
@@ -84,6 +74,7 @@ class _Run:
         self.experiment, self.config, self.devices = experiment, config, devices
         self.folders = workdir / "checkpoints"
         self.last = self.folders / "last"
+        self.class_names = dataset.class_names
         self.split, held_out = data.split_validation(
             dataset.train, config.num_validation, config.seed
         )
@@ -117,8 +108,8 @@ class _Run:
         config, total = self.config, self.experiment.num_steps
         state, key = self.state, jax.random.key(config.seed)
         agree = distributed.Agreement()
-        hidden = None if distributed.is_first() else True  # None: but on a terminal.
-        bar = tqdm(total=total, initial=self.start, unit="step", disable=hidden, smoothing=0.05)
+        pace = Pace(self.start, total)
+        bar = logs.bar(total=total, initial=self.start, unit="step", smoothing=0.05)
         with bar:
             done = self.start
             while done < total:
@@ -135,6 +126,8 @@ class _Run:
                 if validate or save:
                     self._save(self.last, state, config.keep_checkpoints, {})
                 bar.update(count)
+                if text := pace.after(done):
+                    logger.info("%s", text)
                 if bar_text:
                     bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
                 if stopping and done < total:
@@ -236,8 +229,8 @@ class _Run:
     def _save(
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
     ) -> None:
-        devices = {"num_devices": len(self.devices)}
-        meta = {"epoch": self._epoch(int(state.step)), **devices, **meta}
+        made = {"num_devices": len(self.devices), "class_names": list(self.class_names)}
+        meta = {"epoch": self._epoch(int(state.step)), **made, **meta}
 
         def save() -> None:
             self.saver.save(folder, state, meta, keep=keep)
@@ -250,23 +243,3 @@ class _Run:
             self.log.write(int(state.step), {"parameters": math.nan, **meta})
             raise
         self.log.restart_clock()
-
-
-@contextlib.contextmanager
-def _stop_on_signal() -> Iterator[Stop]:
-    """Turns SIGTERM and Ctrl-C into a request; outside the main thread there are no signals."""
-    stop, former = Stop(), {}
-
-    def ask(number: int, frame: object) -> None:
-        del frame
-        logger.info("Got %s; saving after this step.", signal.Signals(number).name)
-        stop.asked = True
-
-    with contextlib.suppress(ValueError):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            former[number] = signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -89,6 +89,8 @@ def _file(path: pathlib.Path, workdir: pathlib.Path) -> Item:
     for pattern, check in CHECKS.items():
         if path.relative_to(workdir).match(pattern):
             return Item(name, *_judge(check, path))
+    if name.startswith("export/"):
+        return Item(name, UNKNOWN, "an export: its model card has its SHA-256")
     return Item(name, UNKNOWN, "it is not of this package")
 
 
@@ -152,7 +154,10 @@ def _compare(workdir: pathlib.Path, sound: set[str]) -> Iterator[Item]:
 def _accuracy(workdir: pathlib.Path, line: dict[str, Any], sound: set[str]) -> float | None:
     """The mean of the flags that a line of results.jsonl is of, if they are there and whole."""
     average = "_average" if line["checkpoint"].endswith("_average") else ""
-    stem = f"evaluation/step{line['step']}{average}_{line['attack']}"
+    of = f"step{line['step']}{average}"
+    if "weights" in line:
+        of = workdirs.weights_stem(line["weights"]["sha256"])
+    stem = f"evaluation/{of}_{line['attack']}"
     for name in (f"{stem}.npz", f"{stem}_{line['num_examples']}.npz"):
         if name in sound:
             with np.load(workdir / name) as kept:

@@ -64,6 +64,11 @@ def replace_lines(file: pathlib.Path, records: list[dict[str, Any]], *names: str
     files.write_json_lines(file, old + records)
 
 
+def weights_stem(digest: str) -> str:
+    """How the names of records begin that are of weights from a file with this SHA-256."""
+    return f"weights-{digest[:12]}"
+
+
 def note_command(workdir: pathlib.Path, command: str) -> None:
     """Adds a line to commands.jsonl: what was done in this workdir, and when; repeats once."""
     file = workdir / "commands.jsonl"

@@ -70,8 +70,9 @@ def get_config() -> ConfigDict:
     config.conventions = "released"  # "released": as the authors' code does; "paper": as its text.
 
     # Data. Sizes in examples.
-    config.dataset = "digits"  # digits, mnist, cifar10, cifar100, synthetic.
-    config.data_dir = "~/tensorflow_datasets"  # Folder that `python -m cat_jax.data` prepares.
+    config.dataset = "digits"  # digits, mnist, cifar10, cifar100, synthetic, own: your images.
+    # Folder that `python -m cat_jax.data` prepares; of own, a folder of images or an .npz file.
+    config.data_dir = "~/tensorflow_datasets"
     config.num_validation = 0  # Held out of the training split; 0: train on all, best/ is last/.
     config.selection = "validation"  # What chooses best/: "validation", or "test" (optimistic).
     config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.1).
@@ -79,6 +80,8 @@ def get_config() -> ConfigDict:
 
     # Networks (sec. 5.1). mean and std, on the [0, 1] scale, are applied inside the classifier.
     config.classifier = ConfigDict({"name": "SmallCNN", "mean": (), "std": ()})
+    config.classifier.depth = 34  # Of WideResNet: 6n + 4.
+    config.classifier.widen_factor = 10  # Of WideResNet.
     config.classifier.normalize = True  # False: mean and std are left unused.
     config.mask_net = ConfigDict({"name": "SmallMask"})
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).

@@ -76,6 +76,16 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
     assert all(value.shape == () for value in metrics.values())
 
 
+def test_a_wide_network_has_the_depth_and_width_of_the_config():
+    """That of the tables is the default; published weights are of WRN-28-10 too."""
+    for sizes in ({}, {"depth": 28, "widen_factor": 4}):
+        config = wrn_cifar10.get_config("cat_cw")
+        config.classifier.update(sizes)
+        network, _ = build.build_networks(settings.resolve(config), SPECS["wrn_cifar10"])
+        wanted = {"depth": 34, "widen_factor": 10} | sizes
+        assert {name: getattr(network, name) for name in wanted} == wanted
+
+
 def test_conventions_fill_in_what_is_not_set_and_only_that():
     config = mnist.get_config()
     released = settings.resolve(config)
@@ -201,6 +211,7 @@ def test_each_published_row_is_a_variant_and_at_most_two_overrides():
     "overrides, message",
     [
         ({"attack.epsilon": "8"}, "attack.epsilon is 8; expected .* write 8/255"),
+        ({"attack.start_radius": "1e400"}, "start_radius is '1e400'; expected a number such as"),
         ({"attack.epsilon": "8/0"}, "expected a number"),
         ({"test.step_size": "-0.1"}, r"expected \[0, 1\]"),
         ({"attack.epsilon": "nan"}, "expected a number"),

@@ -173,7 +173,7 @@ def test_random_command_lines_are_runs_or_are_refused_in_one_line(
     monkeypatch.setattr(train, "train", trace if count > 200 else lambda *_: True)
     monkeypatch.setattr(robustness, "evaluate", lambda *_: None)
     monkeypatch.setattr(page, "write_page", lambda workdir: workdir)
-    monkeypatch.setattr(logs, "start", lambda process: None)
+    monkeypatch.setattr(logs, "start", lambda process, quiet: None)
     seen = {True: 0, False: 0}
 
     @hypothesis.settings(

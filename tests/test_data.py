@@ -137,9 +137,13 @@ def test_holding_out_too_much_is_refused_with_the_numbers(num_validation):
 
 
 def test_an_unknown_data_set_is_answered_with_those_there_are():
-    message = "^dataset 'cifar' is unknown; available: cifar10, cifar100, digits, mnist, synthetic$"
-    with pytest.raises(UsageError, match=message):
+    available = "available: cifar10, cifar100, digits, mnist, own, synthetic"
+    with pytest.raises(UsageError, match=f"^dataset 'cifar' is unknown; {available}$"):
         load("cifar")
+    with pytest.raises(
+        UsageError, match=rf"{available}; of your own: dataset=own and data_dir=\.$"
+    ):
+        load(".")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +158,9 @@ def test_an_unknown_data_set_is_answered_with_those_there_are():
 )
 def test_data_of_the_wrong_form_are_refused(monkeypatch, images, labels, message):
     split = Split(images, labels)
-    monkeypatch.setitem(sources.LOADERS, "odd", lambda data_dir: (10, split, split))
+    monkeypatch.setitem(
+        sources.LOADERS, "odd", lambda data_dir: (tuple("0123456789"), split, split)
+    )
     with pytest.raises(UsageError, match=message):
         load("odd")
 

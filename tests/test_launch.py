@@ -234,10 +234,20 @@ def test_the_jobset_fits_its_schema_and_itself():
     assert all(args[flag].startswith("/volume/") for flag in ("workdir", "config.data_dir"))
 
 
-def test_the_image_is_made_of_what_there_is():
-    lines = (LAUNCH / "k8s" / "Dockerfile").read_text().splitlines()
+def test_the_image_is_made_of_what_there_is_for_each_kind_of_device():
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    words = {line.split()[0] for line in lines}
+    assert words == {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "ENTRYPOINT"}, words
     copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
     assert {"cat_jax", "configs", "setup.cfg"} < set(copied)
     assert all((ROOT / name).exists() for name in copied)
-    assert all(f"requirements-{kind}.txt" in copied for kind in ("cuda", "tpu"))
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert not {name.partition("/")[0] for name in copied} & set(ignored)
+    kinds = {"cpu", "cuda", "tpu"}  # That of CPUs is a link, which the image makes.
+    assert all(f"requirements-{kind}.txt" in copied for kind in kinds - {"cpu"})
+    assert "ARG KIND=cpu" in lines and "requirements.txt" in copied
+    assert any("ln -s requirements.txt requirements-cpu.txt" in line for line in lines)
     assert 'ENTRYPOINT ["python", "-m", "cat_jax.main"]' in lines
+    told = re.findall(r"--build-arg KIND=(\w+)", text + (ROOT / "docs" / "scaling.md").read_text())
+    assert told and set(told) <= kinds

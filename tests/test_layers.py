@@ -8,9 +8,12 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = {
     "__init__": 0,
+    "__main__": 1,
+    "__version__": 0,  # In __init__.
     "configs": 0,
     "files": 0,
     "provenance": 0,
+    "published": 0,
     "types": 0,
     "losses": 1,
     "networks": 1,
@@ -21,10 +24,15 @@ LAYERS = {
     "backend": 1,
     "logs": 1,
     "results": 1,
+    "stopping": 1,
     "workdirs": 1,
     "objectives": 2,
     "checkpoint": 2,
     "torch_weights": 2,
+    "weight_formats": 3,
+    "weight_files": 4,
+    "weights": 5,
+    "trained": 6,
     "saving": 3,
     "attacks": 3,
     "methods": 3,
@@ -44,7 +52,12 @@ LAYERS = {
     "theory": 7,  # Its page has the form of the report's.
     "robustness": 7,
     "benchmark": 8,
+    "result_lines": 6,
+    "model_card": 7,
+    "robustbench": 7,
+    "export": 8,
     "command_line": 7,
+    "console": 7,
     "main": 8,
 }
 APART = "report"  # Reads result files: of our modules it imports `files` alone, and no JAX.

@@ -8,7 +8,7 @@ import pytest
 import small_runs
 from absl.testing import flagsaver
 
-from cat_jax import command_line, data, files, logs, main, settings, workdirs
+from cat_jax import command_line, data, files, logs, main, robustness, settings, workdirs
 from cat_jax.configs import _kept
 from cat_jax.types import UsageError
 
@@ -24,6 +24,8 @@ BAD = {
         ["--config.dataset=mnist", "--config.data_dir=/nowhere"],
         "python -m cat_jax.data --dataset=mnist",
     ),
+    "weights and training": (["--weights=w.npz"], "--weights goes with --mode=evaluate"),
+    "no weights": (["--mode=evaluate", "--weights=/nowhere/w.npz"], "There is no /nowhere/w.npz;"),
     "unwritable workdir": (["--workdir=/dev/null/x"], "Cannot write in workdir /dev/null/x"),
 }
 
@@ -40,18 +42,30 @@ def check_answer(name, status, output, errors, workdir):
 
 
 # ml_collections loads config files in a way that Python 3.12 deprecates.
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+CONFIG_FILES = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+def as_a_command(monkeypatch, *argv):
+    """Runs `python -m cat_jax.main` here; returns its exit status."""
+    monkeypatch.setattr(logs, "start", lambda process, quiet: None)  # caplog's to do.
+    monkeypatch.setattr("sys.argv", ["main", *argv])  # Overrides of a config are read from there.
+    with flagsaver.flagsaver():
+        try:
+            main.main(command_line.parse(["main", *argv]))
+        except SystemExit as ended:
+            return ended.code
+    return 0
+
+
+@CONFIG_FILES
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_answered_in_one_line_that_names_the_remedy(
     name, tmp_path, capsys, monkeypatch
 ):
     workdir = tmp_path / "run"
-    monkeypatch.setattr(logs, "start", lambda process: None)  # caplog's to do.
-    argv = ["main", *small_runs.flags(f"--workdir={workdir}", *BAD[name][0])]
-    monkeypatch.setattr("sys.argv", argv)  # Overrides of a config are read from there.
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
-        main.main(command_line.parse(argv))
-    check_answer(name, ended.value.code, *capsys.readouterr(), workdir)
+    argv = small_runs.flags(f"--workdir={workdir}", *BAD[name][0])
+    status = as_a_command(monkeypatch, *argv)
+    check_answer(name, status, *capsys.readouterr(), workdir)
 
 
 def test_a_process_that_is_given_bad_input_ends_likewise_and_help_explains(tmp_path):
@@ -123,9 +137,28 @@ def test_flags_on_disk_are_known_again_by_another_process(finished):
     assert [len(part) for part in (digest, settings, data)] == [12, 12, 64]
 
 
-def test_evaluation_needs_no_config(finished, capsys):
-    main.run(None, finished, "evaluate")
-    assert "natural" in capsys.readouterr().out
+@CONFIG_FILES
+def test_evaluation_needs_no_config_and_gives_json_alone_on_standard_output(
+    finished, capsys, monkeypatch
+):
+    flags = (f"--workdir={finished}", "--mode=evaluate", "--json")
+    assert as_a_command(monkeypatch, *flags) == 0
+    output, errors = capsys.readouterr()
+    found = json.loads(output)
+    assert found["finished"] and [run["workdir"] for run in found["runs"]] == [str(finished)]
+    assert found["runs"][0]["results"] == files.read_json_lines(finished / "results.jsonl")
+    assert found["runs"][0]["checks"] == files.read_json_lines(finished / "checks.jsonl")
+    assert "| run, best |" in errors, "the table for people"
+
+
+@CONFIG_FILES
+def test_ctrl_c_where_there_is_nothing_to_save_says_how_to_go_on(finished, monkeypatch, caplog):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(robustness, "evaluate", interrupted)
+    assert as_a_command(monkeypatch, f"--workdir={finished}", "--mode=evaluate") == 130
+    assert "to go on, give the same command again" in caplog.text
 
 
 def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_with(finished):
@@ -180,6 +213,9 @@ def test_a_workdir_in_use_or_of_other_data_is_refused_and_left_alone(finished, m
 def test_verify_says_what_is_sound_without_a_config(finished, tmp_path, capsys):
     assert main.run_verify(finished)
     assert "checkpoints/last/00000012: sound\n" in capsys.readouterr().out
+    assert main.run_verify(finished, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["sound"] and {item["verdict"] for item in found["items"]} == {"sound"}
     workdir = shutil.copytree(finished, tmp_path / "harmed")
     (workdir / "config.json").write_text("{")
     assert not main.run_verify(workdir)

@@ -109,7 +109,8 @@ def test_parameters_that_are_not_finite_are_told_as_a_loss_is(whole, tmp_path):
     """Where every loss was finite: the last update was not."""
     broken = jax.tree.map(lambda leaf: leaf * jnp.nan, whole[1].classifier)
     log, saver = logs.MetricsLog(tmp_path, 0), saving.Saver()
-    run = types.SimpleNamespace(log=log, saver=saver, devices=[0], _epoch=lambda step: 0.5)
+    run = types.SimpleNamespace(log=log, saver=saver, devices=[0], class_names=("a", "b"))
+    run._epoch = lambda step: 0.5
     with (
         contextlib.closing(log),
         contextlib.closing(saver),

@@ -22,11 +22,17 @@ MASK_NETS: dict[str, Callable[..., nn.Module]] = {
     "OnesMask": networks.OnesMask,
 }
 PRECISIONS = {"float32": None, "bfloat16": jnp.bfloat16}  # None: that of the images.
+# What they halve and double again has to come out even. Other networks take images of any size.
+SIDES = {"SmallMask": 2, "ResNetMask": 8}
 WITH_BATCH_NORM = {"PreActResNet18", "WideResNet", "ResNet18", "ResNetMask"}
 
 
 def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.Module]:
-    """Classifier and mask network."""
+    """Classifier and mask network.
+
+    Raises:
+      UsageError: for names that are unknown, and images that a network does not take.
+    """
     name = check_choice("config.classifier.name", config.classifier.name, CLASSIFIERS)
     kwargs: dict[str, Any] = {"num_classes": spec.num_classes}
     axis_name = DEVICES if config.sync_batch_norm else None
@@ -34,9 +40,13 @@ def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.M
         kwargs |= dict(axis_name=axis_name, **_normaliser(config.classifier, spec.image_shape))
     elif config.classifier.mean or config.classifier.std:
         raise UsageError(f"{name} takes no config.classifier.mean and std; leave them empty.")
+    if name == "WideResNet":
+        size = config.classifier
+        kwargs |= dict(depth=size.depth, widen_factor=size.widen_factor)
     classifier = CLASSIFIERS[name](**kwargs)
 
     name = check_choice("config.mask_net.name", config.mask_net.name, MASK_NETS)
+    _check_sides(name, spec.image_shape)
     kwargs = {} if name == "OnesMask" else {"sees": config.mask_net.sees}
     if name in WITH_BATCH_NORM:
         kwargs["axis_name"] = axis_name
@@ -54,6 +64,18 @@ def for_training(config: ConfigDict, module: nn.Module) -> nn.Module:
     if name not in WITH_BATCH_NORM:
         raise UsageError(f"{name} has no blocks to recompute; leave config.remat at False.")
     return module.clone(dtype=dtype, remat=True)
+
+
+def _check_sides(name: str, image_shape: tuple[int, ...]) -> None:
+    height, width = image_shape[:2]
+    multiple = SIDES.get(name, 1)
+    if height % multiple or width % multiple:
+        others = [other for other in MASK_NETS if not height % SIDES.get(other, 1)]
+        raise UsageError(
+            f"config.mask_net.name is {name}, whose images have sides that are multiples of "
+            f"{multiple}, and these are {height}x{width}; resize them, or take "
+            f"{' or '.join(others)} (OnesMask: no mask)."
+        )
 
 
 def _normaliser(settings: ConfigDict, image_shape: tuple[int, ...]) -> dict[str, tuple[float, ...]]:

@@ -1,4 +1,7 @@
-"""Prepares a data set once: python -m cat_jax.data --dataset=cifar10 [--source=FOLDER]."""
+"""Prepares a data set, once.
+
+python -m cat_jax.data --dataset=cifar10 [--source=FOLDER]
+"""
 
 import argparse
 import sys

@@ -113,8 +113,8 @@ def read_split(folder: Path, name: str, split: str) -> tuple[np.ndarray, np.ndar
         pass  # There is none, or it is damaged, which its checksums tell.
     images, labels = _decode_split(folder, name, split)
     try:
-        with files.replacing(kept) as temporary, open(temporary, "wb") as stream:
-            np.savez(stream, images=images, labels=labels)
+        with files.replacing(kept) as temporary, open(temporary, "wb") as file:
+            np.savez(file, images=images, labels=labels)
     except OSError as error:
         logger.warning("The decoded %s is not kept for the next time: %s.", name, error)
     return images, labels

@@ -1,17 +1,20 @@
 """Data sets by name, whole and in memory: uint8 images, int32 labels, a train and a test split.
 
 No TensorFlow is imported, and nothing is downloaded. `digits` comes with
-scikit-learn, `synthetic` from a seed; the others from folders prepared once (see `prepare.py`).
+scikit-learn, `synthetic` from a seed, `own` from your files (see `own.py`); the others from folders
+prepared once (see `prepare.py`).
 """
 
 import functools
 import hashlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from cat_jax.data import records
+from cat_jax.data import own, records
 from cat_jax.types import UsageError
 
 DATA_DIR = "~/tensorflow_datasets"
@@ -37,6 +40,9 @@ class Split(NamedTuple):
         return Split(self.images[chosen], self.labels[chosen])
 
 
+Loaded = tuple[tuple[str, ...], Split, Split]  # Names of the classes, train, test.
+
+
 class Spec(NamedTuple):
     """What networks and schedules need to know of a data set.
 
@@ -56,17 +62,22 @@ class Dataset(NamedTuple):
 
     Attributes:
       name: as given to `load`.
-      num_classes: K.
+      class_names: K of them.
       train: the published training split; `split_validation` holds some of it out.
       test: the published test split.
       fingerprint: SHA-256 of all pixels and labels in order, as hexadecimal digits.
     """
 
     name: str
-    num_classes: int
+    class_names: tuple[str, ...]
     train: Split
     test: Split
     fingerprint: str
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.class_names)
 
     @property
     def spec(self) -> Spec:
@@ -80,17 +91,20 @@ def load(name: str, data_dir: str = DATA_DIR) -> Dataset:
 
     Args:
       name: a key of `LOADERS`.
-      data_dir: where prepared data sets are, in tensorflow_datasets' layout; ~ is expanded.
+      data_dir: where prepared data sets are, in tensorflow_datasets' layout; of `own`, the images
+        themselves. ~ is expanded.
 
     Raises:
       UsageError: if the name is unknown, or the data are not there or not what they should be.
     """
     if name not in LOADERS:
-        raise UsageError(f"dataset {name!r} is unknown; available: {', '.join(sorted(LOADERS))}")
-    num_classes, train, test = LOADERS[name](data_dir)
+        mine = f"; of your own: dataset=own and data_dir={name}" if os.path.exists(name) else ""
+        available = ", ".join(sorted(LOADERS))
+        raise UsageError(f"dataset {name!r} is unknown; available: {available}{mine}")
+    class_names, train, test = LOADERS[name](data_dir)
     for split, examples in (("train", train), ("test", test)):
-        _check(f"{name}'s {split} split", examples, num_classes)
-    return Dataset(name, num_classes, train, test, fingerprint(train, test))
+        _check(f"{name}'s {split} split", examples, len(class_names))
+    return Dataset(name, class_names, train, test, fingerprint(train, test))
 
 
 def fingerprint(*splits: Split) -> str:
@@ -155,7 +169,21 @@ def balanced(labels: np.ndarray, num_examples: int, seed: int) -> np.ndarray:
     return np.sort(chosen)
 
 
-def _digits(data_dir: str) -> tuple[int, Split, Split]:
+def _numbers(num_classes: int) -> tuple[str, ...]:
+    return tuple(map(str, range(num_classes)))
+
+
+def _apart(every: Split, share: Callable[[int], int]) -> tuple[Split, Split]:
+    """A train and a test split: of each class as many to test as `share` says of its size."""
+    rng = np.random.default_rng(0)
+    in_test = np.zeros(len(every.labels), bool)
+    for label in np.unique(every.labels):
+        places = rng.permutation(np.flatnonzero(every.labels == label))
+        in_test[places[: share(len(places))]] = True
+    return every.take(~in_test), every.take(in_test)
+
+
+def _digits(data_dir: str) -> Loaded:
     """1,797 handwritten digits of 8x8; 36 of each class, always the same, are the test split."""
     del data_dir
     from sklearn.datasets import load_digits
@@ -163,14 +191,10 @@ def _digits(data_dir: str) -> tuple[int, Split, Split]:
     bunch = load_digits()
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None]
     every = Split(images, bunch.target.astype(np.int32))
-    rng = np.random.default_rng(0)
-    in_test = np.zeros(len(images), bool)
-    for label in range(10):
-        in_test[rng.permutation(np.flatnonzero(every.labels == label))[:36]] = True
-    return 10, every.take(~in_test), every.take(in_test)
+    return _numbers(10), *_apart(every, lambda size: 36)
 
 
-def _synthetic(data_dir: str) -> tuple[int, Split, Split]:
+def _synthetic(data_dir: str) -> Loaded:
     """A pattern for each of 10 classes under weak noise: 256 and 64 images of 8x8x3, for tests."""
     del data_dir
     rng = np.random.default_rng(0)
@@ -181,14 +205,28 @@ def _synthetic(data_dir: str) -> tuple[int, Split, Split]:
         noise = rng.integers(-25, 26, (num_examples, 8, 8, 3))
         return Split(np.clip(patterns[labels] + noise, 0, 255).astype(np.uint8), labels)
 
-    return 10, draw(256), draw(64)
+    return _numbers(10), draw(256), draw(64)
 
 
-def _prepared(name: str, data_dir: str) -> tuple[int, Split, Split]:
+def _prepared(name: str, data_dir: str) -> Loaded:
     """A data set from a folder that `prepare` or tensorflow_datasets has written."""
     folder = records.require_folder(name, data_dir)
     train, test = (Split(*records.read_split(folder, name, split)) for split in ("train", "test"))
-    return records.FORMS[name].classes["label"], train, test
+    return _numbers(records.FORMS[name].classes["label"]), train, test
+
+
+def _own(data_dir: str) -> Loaded:
+    """Images of one's own; where there is no test split, one in five of each class is."""
+    names, splits = own.read(Path(os.path.expanduser(data_dir)))
+    if "test" in splits:
+        return names, Split(*splits["train"]), Split(*splits["test"])
+    every = Split(*splits["all"])
+    _check("own's data", every, len(names))
+    if (least := np.bincount(every.labels).min()) < 2:
+        raise UsageError(
+            f"{data_dir} has a class with {least} image, and no test split; expected two or more."
+        )
+    return names, *_apart(every, lambda size: max(1, size // 5))
 
 
 def _check(what: str, split: Split, num_classes: int) -> None:
@@ -211,10 +249,11 @@ def _check(what: str, split: Split, num_classes: int) -> None:
         )
 
 
-LOADERS: dict[str, Callable[[str], tuple[int, Split, Split]]] = {
+LOADERS: dict[str, Callable[[str], Loaded]] = {
     "digits": _digits,
     "mnist": functools.partial(_prepared, "mnist"),
     "cifar10": functools.partial(_prepared, "cifar10"),
     "cifar100": functools.partial(_prepared, "cifar100"),
     "synthetic": _synthetic,
+    "own": _own,
 }

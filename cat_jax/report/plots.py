@@ -65,10 +65,10 @@ def gallery(views: Mapping[str, np.ndarray]) -> bytes:
     """One column for each image; natural, adversarial, mask and calibrated below each other.
 
     Args:
-      views: as `masks.MaskViews` names them. Above a view is what the classifier says of it, in red
-        if that is wrong.
+      views: as `masks.MaskViews` names them; "class_names" too, unless they are numbers. Above a
+        view is what the classifier says of it, in red if that is wrong.
     """
-    count = len(views["labels"])
+    count, names = len(views["labels"]), views.get("class_names", ())
     figure = Figure(figsize=(1.1 * count + 1.1, 5.4), layout="constrained")
     grid = figure.subplots(len(ROWS), count, squeeze=False)
     for row, name in enumerate(ROWS):
@@ -83,7 +83,8 @@ def gallery(views: Mapping[str, np.ndarray]) -> bytes:
                 continue
             said = views["predicted"][column, [n for n in ROWS if n != "mask"].index(name)]
             wrong = said != views["labels"][column]
-            axes.set_title(f"class {said}", fontsize=8, color=COLOURS[1] if wrong else "black")
+            title = f"class {said}" if not len(names) else names[said][:14]
+            axes.set_title(title, fontsize=8, color=COLOURS[1] if wrong else "black")
         grid[row, 0].set_ylabel(name)
     return png(figure)
 
@@ -99,7 +100,10 @@ def load_gallery(file: pathlib.Path) -> dict[str, np.ndarray] | None:
     """What `gallery` draws, or None if the run has none that is whole."""
     try:
         with np.load(file) as kept:
-            return {name: kept[name] for name in (*ROWS, "labels", "predicted")}
+            found = {name: kept[name] for name in (*ROWS, "labels", "predicted")}
+            names = kept["class_names"] if "class_names" in kept else np.array([])
+            numbers = all(name.isdecimal() for name in names)
+            return found | ({} if numbers else {"class_names": names})
     except Exception:  # There is no end to what a damaged archive can raise.
         return None
 

@@ -1,4 +1,4 @@
-"""Computes the theory and prints it: `python -m cat_jax.theory [--out=FOLDER]` writes it too."""
+"""Computes the theory and prints it, or writes a page of it too: --out=FOLDER."""
 
 import argparse
 import pathlib

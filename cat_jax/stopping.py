@@ -1,0 +1,50 @@
+"""Being asked to stop: SIGTERM and Ctrl-C, which the training loop answers between two steps."""
+
+import contextlib
+import dataclasses
+import logging
+import math
+import signal
+import time
+from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
+SECOND = (
+    1.0  # Seconds, after which a Ctrl-C is another one and not the first, passed on by a script.
+)
+
+
+@dataclasses.dataclass
+class Stop:
+    """Set by SIGTERM or Ctrl-C: the loop saves and ends after the step it is in."""
+
+    asked: bool = False
+    since: float = math.inf  # When it was.
+
+
+@contextlib.contextmanager
+def stop_on_signal() -> Iterator[Stop]:
+    """Turns SIGTERM and Ctrl-C into a request; outside the main thread there are no signals.
+
+    Raises:
+      KeyboardInterrupt: at a second Ctrl-C, for those who cannot wait for the step to end.
+    """
+    stop, former = Stop(), {}
+
+    def ask(number: int, frame: object) -> None:
+        del frame
+        now = time.monotonic()
+        if number == signal.SIGINT and now - stop.since > SECOND:
+            raise KeyboardInterrupt
+        again = " Ctrl-C again ends at once, unsaved." if number == signal.SIGINT else ""
+        logger.info("Got %s; saving after this step.%s", signal.Signals(number).name, again)
+        stop.asked, stop.since = True, min(now, stop.since)
+
+    with contextlib.suppress(ValueError):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            former[number] = signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,241 @@
+"""Exports: what is written, read again, is the network that was trained; and the card says so."""
+
+import importlib
+import json
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import small_runs
+from safetensors import numpy as safetensors_numpy
+
+from cat_jax import (
+    checkpoint,
+    export,
+    files,
+    main,
+    networks,
+    robustness,
+    settings,
+    trained,
+    verify,
+    weight_files,
+    weights,
+    workdirs,
+)
+from cat_jax.types import UsageError
+
+SAVED = {"evaluation": "fgsm", "test.save_adversarial": "uint8"}
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """A run as it is before its first step, evaluated: best/ and last/ are random networks."""
+    workdir = tmp_path_factory.mktemp("export") / "run"
+    config = small_runs.config(**SAVED)
+    made, dataset, devices = small_runs.experiment(config)
+    for name in ("best", "last"):
+        state = made.init()
+        if name == "last":  # Another network, of another step.
+            state = jax.tree.map(lambda leaf: leaf + leaf.dtype.type(1), state)
+        checkpoint.save(workdir / "checkpoints" / name, state, {"num_devices": 1}, keep=1)
+    files.write_json_lines(workdir / "metrics.jsonl", [{"step": 1}])
+    fields = settings.as_dict(settings.resolve(config))
+    workdirs.write_config(workdir, fields, dataset.fingerprint)
+    robustness.evaluate(made, dataset, workdir, devices)
+    return workdir
+
+
+def leaves(loaded):
+    return jax.tree.leaves(loaded.variables)
+
+
+def assert_same(one, another):
+    assert type(one.network) is type(another.network)
+    assert jax.tree.structure(one.variables) == jax.tree.structure(another.variables)
+    for left, right in zip(leaves(one), leaves(another), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("form", ["safetensors", "orbax", "saved-npz", "torch"])
+def test_what_is_exported_and_loaded_again_is_the_same_network(form, workdir, tmp_path, capsys):
+    if form == "torch":
+        pytest.importorskip("torch")
+    out = tmp_path / "here"
+    arguments = [f"--workdir={workdir}", f"--format={form}", "--checkpoint=last"]
+    assert export.main([*arguments, f"--out={out}"]) == 0
+    file, *others = capsys.readouterr().out.split()
+    run = trained.load(workdir, "last")
+    loaded = weights.load(file, image_shape=(8, 8, 3))
+    assert_same(loaded, run.classifier)
+    assert loaded.network == run.classifier.network
+    mask = file if form in ("torch", "orbax") else others[0]
+    assert_same(weights.load(mask, part=weights.MASK_NET), run.mask_net)
+    images = np.random.default_rng(0).uniform(size=(2, 8, 8, 3)).astype(np.float32)
+    np.testing.assert_array_equal(loaded.logits_fn(images), run.classifier.logits_fn(images))
+
+
+def test_best_and_last_are_not_mixed_up(workdir):
+    best, last = (trained.load(workdir, name) for name in ("best", "last"))
+    assert (best.step, last.step) == (0, 1)
+    for before, after in zip(leaves(best.classifier), leaves(last.classifier), strict=True):
+        np.testing.assert_allclose(after, before + 1, rtol=1e-6)
+    with pytest.raises(UsageError, match=r"run holds no checkpoint best_average"):
+        trained.load(workdir, "best_average")
+
+
+def test_the_card_has_data_method_numbers_versions_and_sums(workdir, capsys):
+    assert export.main([f"--workdir={workdir}", "--format=safetensors"]) == 0
+    *paths, card = capsys.readouterr().out.split()
+    assert [path.rpartition("/")[2] for path in paths] == [
+        *("run_best.safetensors", "run_best_mask_net.safetensors")
+    ]
+    text = pathlib.Path(card).read_text()
+    for path in map(pathlib.Path, paths):
+        assert f"    {weight_files.digest(path)}  {path.name}\n" in text
+    of_best = [
+        line
+        for line in files.read_json_lines(workdir / "results.jsonl")
+        if line["checkpoint"] == "best"
+    ]
+    assert len(of_best) == 2
+    for line in of_best:
+        low, high = (100 * end for end in line["interval"])
+        said = f"| {line['attack']} | {100 * line['accuracy']:.1f} | {low:.1f} to {high:.1f} | 64 |"
+        assert said in text
+    for word in ("synthetic", "cat", "released", "SmallCNN(num_classes=10)", "32 training images"):
+        assert word in text
+    for name, version in of_best[0]["versions"].items():
+        assert f"- {name} {version}" in text
+    assert json.loads(text.split("```json")[1].split("```")[0])["seed"] == 0
+    verdicts = {item.verdict for item in verify.verify(workdir)}
+    assert verify.WRONG not in verdicts
+
+
+def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path, capsys):
+    """In a folder of their own, and beside the checkpoints of another run, which stay."""
+    stem = tmp_path / "w"
+    (file, *_) = export.export(trained.load(workdir), workdir, "safetensors", stem)
+    digest = weight_files.digest(file)
+    copy = shutil.copytree(workdir, tmp_path / "copy", ignore=lambda *_: ["export"])
+    before = files.read_json_lines(workdir / "results.jsonl")
+    of_best = {line["attack"]: line for line in before if line["checkpoint"] == "best"}
+    for folder, others in ((tmp_path / "fresh", []), (copy, before)):
+        main.run(small_runs.config(**SAVED), folder, "evaluate", weights_file=str(file))
+        lines = files.read_json_lines(folder / "results.jsonl")
+        assert lines[: len(others)] == others
+        new = lines[len(others) :]
+        assert {line["attack"] for line in new} == {"fgsm", "fgsm_uint8"}
+        for line in new:
+            assert line["checkpoint"] == f"w.safetensors@{digest[:12]}" and line["step"] is None
+            assert line["weights"] == {"file": str(file), "sha256": digest}
+            assert line["accuracy"] == of_best[line["attack"]]["accuracy"]
+            assert line["selection"] == "unknown"
+        assert all(item.verdict == verify.SOUND for item in verify.verify(folder))
+    flags = next((copy / "evaluation").glob("weights-*_fgsm.npz"))
+    with np.load(flags) as kept:
+        harmed = dict(kept)
+    np.savez(flags, **(harmed | {"flags": 1 - harmed["flags"]}))
+    wrong = [item.name for item in verify.verify(copy) if item.verdict == verify.WRONG]
+    assert wrong == [f"results.jsonl, w.safetensors@{digest[:12]} fgsm"]
+    assert "w.safetensors@" in (copy / "report.html").read_text()
+
+
+def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
+    (file, *_) = export.export(trained.load(workdir), workdir, "saved-npz", tmp_path / "w")
+    config = small_runs.config(**{"classifier.name": "PreActResNet18"})
+    with pytest.raises(UsageError, match=r"w.npz: .*missing.*; the file is of SmallCNN"):
+        main.run(config, tmp_path / "new", "evaluate", weights_file=str(file))
+    config = small_runs.config(seed=3, **{"attack.loss": "margin"})
+    config.variant = "cat_cw"
+    with pytest.raises(UsageError, match=r"w.npz is of variant 'cat_cent', not 'cat_cw', seed 0, "):
+        main.run(config, tmp_path / "new", "evaluate", weights_file=str(file))
+    assert not (tmp_path / "new").exists()
+
+
+def of_ones(config, workdir, average=False):
+    """A run whose last/ is ones, and its average twos; nothing is compiled."""
+    made, dataset, _ = small_runs.experiment(config)
+    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), jax.eval_shape(made.init))
+    if average:
+        twos = jax.tree.map(lambda leaf: 2 * leaf, ones.classifier.params)
+        ones = ones.replace(average={"params": twos, "batch_stats": {}})
+    checkpoint.save(workdir / "checkpoints" / "last", ones, {}, keep=1)
+    fields = settings.as_dict(settings.resolve(config))
+    workdirs.write_config(workdir, fields, dataset.fingerprint)
+
+
+def test_the_average_is_exported_as_what_it_is(tmp_path):
+    """It is in the state of last/, beside the classifier that it is the average of."""
+    of_ones(small_runs.config(), tmp_path, average=True)
+    for name, value in (("last", 1), ("last_average", 2)):
+        run = trained.load(tmp_path, name)
+        assert all(np.all(leaf == value) for leaf in leaves(run.classifier))
+        assert all(np.all(leaf == 1) for leaf in leaves(run.mask_net))
+
+
+def test_statistics_and_normalisation_are_exported_and_a_mask_only_where_there_is_one(tmp_path):
+    config = small_runs.quick_config(**{"classifier.name": "WideResNet"})
+    config.classifier.update(depth=10, widen_factor=1, mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3))
+    of_ones(config, tmp_path)
+    run = trained.load(tmp_path, "last")
+    assert run.mask_net is None
+    file, *others = export.export(run, tmp_path, "safetensors", tmp_path / "w")
+    assert [path.name for path in others] == ["w.safetensors.md"]
+    loaded = weights.load(file)
+    assert loaded.network == networks.WideResNet(10, 10, 1, (0.4, 0.5, 0.6), (0.1, 0.2, 0.3))
+    assert_same(loaded, run.classifier)
+    assert loaded.variables["batch_stats"]["bn1"]["var"].shape == (64,)
+    text = others[0].read_text()
+    assert "mean [0.4, 0.5, 0.6] and std [0.1, 0.2, 0.3] are applied inside" in text
+    assert "Not evaluated yet" in text
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["saved-npz", "safetensors", "torch"])
+def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_path, capsys):
+    torch = pytest.importorskip("torch") if form == "torch" else None
+    named = [f"--format={form}", "--adversarial=fgsm", f"--out={tmp_path / 'a'}"]
+    assert export.main([f"--workdir={workdir}", *named]) == 0
+    file = capsys.readouterr().out.strip()
+    read = {"saved-npz": np.load, "safetensors": safetensors_numpy.load_file}.get(form)
+    found = read(file) if read else torch.load(file, weights_only=True)
+    found = {name: np.asarray(found[name]) for name in ("adv_complete", "x_test", "y_test")}
+    x, natural, y = found["adv_complete"], found["x_test"], found["y_test"]
+    assert x.shape == natural.shape == (64, 3, 8, 8) and y.dtype == np.int64
+    assert x.dtype == natural.dtype == np.float32 and x.min() >= 0 and x.max() <= 1
+    epsilon = settings.radius("test.epsilon", trained.load(workdir).config.test.epsilon)
+    assert 0.9 * epsilon < np.abs(x - natural).max() <= epsilon + 1e-6
+    logits = trained.load(workdir).classifier.logits_fn(x.transpose(0, 2, 3, 1))
+    right = np.argmax(logits, -1) == y
+    line = next(
+        line
+        for line in files.read_json_lines(workdir / "results.jsonl")
+        if (line["checkpoint"], line["attack"]) == ("best", "fgsm_uint8")
+    )
+    assert right.mean() == line["accuracy"]
+    if torch:  # As RobustBench checks them.
+        model = importlib.import_module("cat_jax.robustbench").load_model(workdir)
+        predicted = model(torch.load(file)["adv_complete"]).max(1)[1]
+        assert (predicted == torch.load(file)["y_test"]).float().mean().item() == line["accuracy"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            ["--format=saved-npz", "--adversarial=pgd20"],
+            "holds no adversarial images of best under",
+        ),
+        (["--format=orbax", "--adversarial=fgsm"], "--format=orbax is for weights"),
+        (["--format=safetensors", "--checkpoint=last_average"], "no checkpoint last_average"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_in_one_line(arguments, message, workdir, capsys):
+    assert export.main([f"--workdir={workdir}", *arguments]) == 2
+    output, errors = capsys.readouterr()
+    assert output == "" and errors.count("\n") == 1 and message in errors
+    assert export.main(["--workdir=/nowhere", "--format=torch"]) == 2
+    assert "/nowhere holds no config.json" in capsys.readouterr().err
