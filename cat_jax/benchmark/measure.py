@@ -99,11 +99,11 @@ def load_or_draw(config: ConfigDict) -> tuple[data.Dataset, str]:
         if config.dataset not in NUM_TRAIN:
             raise
         rng, form = np.random.default_rng(0), FORMS[config.dataset]
-        size = NUM_TRAIN[config.dataset]
+        size, num_classes = NUM_TRAIN[config.dataset], form.classes["label"]
         images = rng.integers(256, size=(size, *form.image_shape), dtype=np.uint8)
-        labels = rng.integers(form.classes["label"], size=size, dtype=np.int32)
-        train = data.Split(images, labels)
-        drawn = data.Dataset(config.dataset, form.classes["label"], train, train.first(1000), "")
+        train = data.Split(images, rng.integers(num_classes, size=size, dtype=np.int32))
+        names = tuple(map(str, range(num_classes)))
+        drawn = data.Dataset(config.dataset, names, train, train.first(1000), "")
         return drawn, f"random: {error}"
 
 
