@@ -14,9 +14,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """(gpu_report, gpu_targets) of benchmarks/."""
+    """(gpu_report, gpu_stages, gpu_targets) of benchmarks/."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return [importlib.import_module(name) for name in ("gpu_report", "gpu_targets")]
+    names = ("gpu_report", "gpu_stages", "gpu_targets")
+    return [importlib.import_module(name) for name in names]
 
 
 def reached(**changes):
@@ -45,7 +46,7 @@ def reached(**changes):
 
 
 def test_each_target_passes_when_it_is_reached_and_fails_when_it_is_not(scripts):
-    _, targets = scripts
+    *_, targets = scripts
     whole = targets.verdicts(reached(), True)
     assert {line.verdict for line in whole} == {"pass"}
     slow = {"summary": {"seconds_of_the_run": 1e5, "data_over_none": 1.03}, "compilations": 2}
@@ -60,8 +61,30 @@ def test_each_target_passes_when_it_is_reached_and_fails_when_it_is_not(scripts)
     assert {line.verdict for line in targets.verdicts(bad, True)} == {"FAIL"}
 
 
+def test_the_page_has_a_line_for_each_target_stage_and_benchmark(scripts):
+    *_, targets = scripts
+    stages = reached()
+    start = {"total": 9.0, "compiling": 5.0}
+    speeds = {"images_per_second": 8e3, "flops_per_second": 3e14, "share_of_peak": 0.4}
+    for seconds, name in (
+        ({"whole": [0.2]}, "wrn bfloat16"),
+        ({"attack": [0.1]}, "preact float32"),
+    ):
+        summary = stages[name]["found"]["summary"] | speeds
+        stages[name]["found"] |= {"start": start, "seconds": seconds, "summary": summary}
+    for name in ("preact bfloat16", "mnist float32", "mnist bfloat16", "wrn float32"):
+        stages[name] = {"ended": "failed: status 1 (no memory)", "found": None}
+    lines = targets.verdicts(stages, True)
+    report = {"scale": "full", "stages": stages, "targets": lines, "machine": "H100 here"}
+    page = targets.markdown(report)
+    assert all(f"| {line.what} | {line.target} |" in page for line in lines)
+    assert all(f"| {name} | {stage['ended']} |" in page for name, stage in stages.items())
+    assert "| wrn bfloat16 | 8000 | 300 | 40.0% | - | - | - | - | 200.00 | 9.0 | 5.0 |" in page
+    assert "1 x H100" in page and "H100 here" in page
+
+
 def test_what_was_not_measured_on_a_gpu_is_no_pass(scripts):
-    _, targets = scripts
+    *_, targets = scripts
     assert {line.verdict for line in targets.verdicts({}, True)} == {"not measured"}
     assert {line.verdict for line in targets.verdicts(reached(), False)} == {"small scale"}
     elsewhere = reached(device={"device": {"platform": "cpu", "kind": "cpu", "count": 1}})
@@ -72,20 +95,34 @@ def test_what_was_not_measured_on_a_gpu_is_no_pass(scripts):
 
 
 def test_a_stage_that_fails_or_hangs_is_told_and_not_waited_for(scripts, tmp_path):
-    report, _ = scripts
+    report, stages, _ = scripts
     log, read = tmp_path / "log.txt", lambda: {"a": 1}
-    failed = report.run(report.Stage("a", 9, ["-c", "raise ValueError('why')"], read), 9, log)
+    failed = report.run(stages.Stage("a", 9, ["-c", "raise ValueError('why')"], read), 9, log)
     assert failed["ended"] == "failed: status 1 (ValueError: why)"
     assert failed["found"] == {"a": 1} and "ValueError: why" in log.read_text()
     sleeps = ["-c", "import time; time.sleep(60)"]
-    missing = report.Stage("b", 9, sleeps, lambda: report.read_json(tmp_path / "none"))
+    missing = stages.Stage("b", 9, sleeps, lambda: stages.read_json(tmp_path / "none"))
     hangs = report.run(missing, 0.5, log)
     assert hangs["ended"].startswith("stopped: its time was over") and hangs["seconds"] < 20
     assert hangs["found"] is None and "none" in hangs["unread"]
 
 
+def test_what_is_run_is_in_an_order_and_reads_the_given_data(scripts, monkeypatch):
+    _, stages, _ = scripts
+    monkeypatch.setenv("CAT_JAX_DATA", "/data/OUT")
+    for scale in stages.SCALES.values():
+        made = stages.stages(scale, pathlib.Path("/work"), pathlib.Path("/cifar"))
+        assert set(made) <= set(stages.ORDER) and stages.ORDER[-1] in made
+        for name, stage in made.items():
+            uses_data = any(
+                word.startswith(("cat_jax.main", "cat_jax.b")) for word in stage.command
+            )
+            assert ("--config.data_dir=/data/OUT" in stage.command) == uses_data
+            assert not any("{out}" in word for word in stage.command), name
+
+
 def test_the_steady_speed_is_that_of_the_last_half_minute(scripts, tmp_path):
-    report, _ = scripts
+    _, stages, _ = scripts
     speeds = [1.0, 50.0, 100.0, 100.0, 100.0]  # Images a second; a line is of 10 steps of 100.
     lines = [
         {"step": 10 * (i + 1), "epoch": 0.1 * (i + 1), "images_per_second": speed}
@@ -94,7 +131,7 @@ def test_the_steady_speed_is_that_of_the_last_half_minute(scripts, tmp_path):
     lines.insert(2, {"step": 20, "validation_natural": 0.5})
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     (tmp_path / "config.json").write_text('{"batch_size": 100, "num_epochs": 3}')
-    found = report.read_run(tmp_path)
+    found = stages.read_run(tmp_path)
     assert found["steady_seconds"] == 30 and found["images_per_second"] == pytest.approx(100)
     assert found["seconds_of_all_epochs"] == pytest.approx(3 * 100 * 100 / 100)
     assert found["seconds_of_steps"] == 1000 + 20 + 30

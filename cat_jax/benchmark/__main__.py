@@ -29,6 +29,9 @@ CONFIG = config_flags.DEFINE_config_file(
 STEPS = flags.DEFINE_integer(
     "steps", 5, "How often each is timed.", lower_bound=1, flag_values=FLAGS
 )
+PHASES = flags.DEFINE_bool(
+    "phases", True, "Time each phase too, which compiles as long again.", flag_values=FLAGS
+)
 OUT = flags.DEFINE_string("out", None, "JSON file to write: all numbers.", flag_values=FLAGS)
 
 
@@ -44,7 +47,7 @@ def main() -> None:
         if CONFIG.value is None:
             raise UsageError("--config is missing; name one: --config=configs/digits.py:cat_cw.")
         overrides = [word for word in sys.argv[1:] if word.startswith("--config")]
-        found = {"command": overrides, **measure(CONFIG.value, STEPS.value)}
+        found = {"command": overrides, **measure(CONFIG.value, STEPS.value, PHASES.value)}
         found["summary"] = table.summary(found)
         print(table.text(found))
         if OUT.value:

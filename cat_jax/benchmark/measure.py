@@ -18,12 +18,13 @@ MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 Batch = dict[str, np.ndarray]
 
 
-def measure(config: ConfigDict, num_steps: int) -> dict[str, Any]:
+def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str, Any]:
     """Everything that `python -m cat_jax.benchmark` tells, times in seconds.
 
     Args:
       config: unresolved.
       num_steps: how often each part of a step is timed, and of how many steps a block is.
+      phases: whether the parts of a step are timed, or whole steps alone.
 
     Raises:
       UsageError: for a config that cannot be meant.
@@ -63,8 +64,10 @@ def measure(config: ConfigDict, num_steps: int) -> dict[str, Any]:
         experiment = build.experiment(resolved, dataset.spec, devices)
         trainer.step_fn = experiment.step_fn
     one = batch_of(split, resolved, len(devices), 0)
-    kept = jax.tree.map(jnp.copy, trainer.state)  # A step donates its own.
-    runs = timing.phase_runs(experiment, devices, kept, one, trainer.key)
+    runs = {}
+    if phases:
+        kept = jax.tree.map(jnp.copy, trainer.state)  # A step donates its own.
+        runs = timing.phase_runs(experiment, devices, kept, one, trainer.key)
     runs["whole"] = lambda: (trainer.step(one), trainer.state)
     seconds = timing.interleaved(runs, num_steps)
     hand = flops.by_hand(experiment, dataset.spec.image_shape)

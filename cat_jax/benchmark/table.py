@@ -28,8 +28,9 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
     medians = {name: spread(times).median for name, times in found["seconds"].items()}
     steady = {name: spread(times).median for name, times in found["streams"].items()}
     speed, peak = sum(work.values()) / steady["with data"], _peak(found)
+    alone = sum(medians[phase] for phase in PHASES if phase in medians)
     return {
-        "sum_over_whole": sum(medians[phase] for phase in PHASES) / medians["whole"],
+        "sum_over_whole": alone / medians["whole"],  # 0 where the phases were not timed.
         "data_over_none": steady["with data"] / steady["one batch"],
         "images_per_second": found["batch_size"] / steady["with data"],
         "flops_of_a_step": sum(work.values()),
@@ -57,8 +58,9 @@ def _head(found: dict[str, Any]) -> Iterable[str]:
 def _times(found: dict[str, Any]) -> Iterable[str]:
     times = dict(found["seconds"])
     whole = times.pop("whole")
-    alone = sum(spread(times[phase]).median for phase in PHASES)
-    times |= {"sum": [alone], "whole": whole, **found["streams"]}
+    if times:
+        times["sum"] = [sum(spread(seconds).median for seconds in times.values())]
+    times |= {"whole": whole, **found["streams"]}
     heads = ("", "ms", "least", "most", "images/s", "TFLOP/s", "of peak", "")
     yield "{:<10}{:>10}{:>10}{:>10}{:>10}{:>9}{:>9}  {}".format(*heads)
     for name, seconds in times.items():
@@ -75,7 +77,8 @@ def _times(found: dict[str, Any]) -> Iterable[str]:
 def _numbers(found: dict[str, Any]) -> Iterable[str]:
     made, matmul, start = summary(found), found["matmul"], found["start"]
     xla, memory = found["flops_by_xla"], found["memory"]
-    yield f"sum / whole          {made['sum_over_whole']:.3f}"
+    if made["sum_over_whole"]:
+        yield f"sum / whole          {made['sum_over_whole']:.3f}"
     yield f"with data / one batch {made['data_over_none']:.3f}"
     yield (
         f"operations of a step {made['flops_of_a_step']:.4g} by hand (2 a multiply-add of "
