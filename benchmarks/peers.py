@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import attacks as attack_speeds
 import jax
@@ -31,6 +32,7 @@ from cat_jax.configs import mnist, preact_cifar10
 from cat_jax.state import variables_of
 
 FOOLBOX, TORCH = "foolbox (JAX)", "PyTorch"
+PLAIN = "foolbox (JAX), convolutions as Flax has them"
 KEY = jax.random.key(0)
 Made = dict[str, Callable[[], Any]]
 
@@ -81,7 +83,25 @@ def pgd(num_images: int, num_steps: int = 10) -> Made:
     else:
         problem = (foolbox, classifier, variables, jnp.asarray(images), labels, epsilon)
         (made[FOOLBOX],) = attack_speeds.foolbox_runs(*problem, num_steps).values()
+        (plain,) = attack_speeds.foolbox_runs(*problem, num_steps).values()
+        made[PLAIN] = with_derived_gradients(plain)
     return made
+
+
+def with_derived_gradients(run: Callable[[], Any]) -> Callable[[], Any]:
+    """`run`, traced with the convolution that other Flax networks have: JAX's own."""
+
+    def convolve(images: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.Array:
+        pads, order = ((padding, padding),) * 2, ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            images, kernel, (stride, stride), pads, dimension_numbers=order
+        )
+
+    def patched() -> Any:
+        with mock.patch("cat_jax.networks.conv.conv", convolve):
+            return run()
+
+    return patched
 
 
 def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images: int) -> Made:
