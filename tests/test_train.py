@@ -6,6 +6,7 @@ import functools
 import itertools
 import logging
 import os
+import re
 import signal
 import time
 import types
@@ -286,3 +287,35 @@ def test_several_steps_in_one_call_are_the_same_steps(whole, tmp_path):
     assert [line["step"] for line in lines] == [line["step"] for line in apart]
     for one, other in zip(apart, lines, strict=True):
         assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_the_step_compiles_once_through_epochs_and_validations(tmp_path):
+    made, dataset, devices = small_runs.experiment(
+        small_runs.quick_config(num_steps=100, num_validation=30, log_every=50, save_every=50)
+    )
+    made.config.test.batch_size = 16  # Of the 30 images of a validation, 14 are a short batch.
+    made.config.validation.every_epochs = 3
+    with jax.log_compiles(), captured_compilations() as compiled:
+        assert train.train(made, dataset, tmp_path, devices)
+    assert compiled.count("jit(_fun)") == 1, compiled  # As `jax.pmap` calls what it maps.
+    lines = small_runs.metrics(tmp_path)
+    assert lines[-1]["epoch"] > 7 and sum("validation_natural" in line for line in lines) > 2
+
+
+@contextlib.contextmanager
+def captured_compilations():
+    """Names of the functions that XLA compiles, as jax's log tells them."""
+    names = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if found := re.search(r"Finished XLA compilation of (\S+)", record.getMessage()):
+                names.append(found[1])
+
+    handler = Handler(logging.DEBUG)
+    logger = logging.getLogger("jax")
+    logger.addHandler(handler)
+    try:
+        yield names
+    finally:
+        logger.removeHandler(handler)
