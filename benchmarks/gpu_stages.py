@@ -98,7 +98,7 @@ SCALES = {
         110.0,
     ),
     "small": Scale(
-        {"preact bfloat16": (DIGITS(**BFLOAT16), 60), "mnist float32": (DIGITS(), 60)},
+        {"preact bfloat16": (DIGITS(**BFLOAT16), 150), "mnist float32": (DIGITS(), 150)},
         DIGITS(num_epochs=2, steps_per_dispatch=5),
         DIGITS(num_epochs=1000),
         30.0,
@@ -154,7 +154,7 @@ def stages(scale: Scale, folder: pathlib.Path, cifar: pathlib.Path) -> dict[str,
     add("train mnist", 150, *main, *scale.mnist, *train, f"--workdir={mnist}", read=run, least=30)
     quick = ("--mode=evaluate", "--config.evaluation=quick", "--config.test.num_checked=0")
     results = functools.partial(read_results, mnist)
-    add("evaluate mnist", 45, *main, *quick, *data, f"--workdir={mnist}", read=results)
+    add("evaluate mnist", 60, *main, *quick, *data, f"--workdir={mnist}", read=results)
     add("pgd", 75, "benchmarks/pgd_on_gpu.py", *scale.pgd, "--out={out}", least=30, needs="torch")
     run = functools.partial(read_run, cifar)
     flags = [*scale.cifar, *train, f"--workdir={cifar}"]

@@ -141,7 +141,7 @@ def test_the_steady_speed_is_that_of_the_last_half_minute(scripts, tmp_path):
 def test_the_whole_report_at_a_small_scale(tmp_path):
     environment = os.environ | {"OUT": str(tmp_path / "out"), "PYTHON": sys.executable}
     environment |= {"RUNS": str(tmp_path / "runs")}
-    command = [ROOT / "launch" / "gpu_report.sh", "--scale=small", "--seconds=400"]
+    command = [ROOT / "launch" / "gpu_report.sh", "--scale=small", "--seconds=600"]
     for name in ("XLA_FLAGS", "CAT_JAX_DATA"):
         environment.pop(name, None)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
