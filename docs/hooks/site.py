@@ -26,9 +26,11 @@ def on_page_content(content: str, **_: Any) -> str:
 
 
 def _mathml(found: re.Match[str]) -> str:
-    display = "block" if found[2] == "[" else "inline"
-    made: str = converter.convert(html.unescape(found[3]), display=display)
-    return f'<div class="equation">{made}</div>' if display == "block" else made
+    text, _, tag = html.unescape(found[3]).strip().partition(r"\tag{")
+    if found[2] == "(":
+        return str(converter.convert(text))
+    number = f"<span>({tag.removesuffix('}')})</span>" if tag else ""
+    return f'<div class="equation">{converter.convert(text, display="block")}{number}</div>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
