@@ -3,7 +3,7 @@
 VENV ?= .venv
 python := $(or $(wildcard $(VENV)/bin/python),python3)
 
-.PHONY: check lint test test-all quickstart clean
+.PHONY: check lint test test-all quickstart docs docs-serve notebooks clean
 
 check: lint test
 
@@ -20,6 +20,17 @@ test-all:
 
 quickstart:
 	launch/quickstart.sh
+
+# The site, in build/site; and, anew at each change, at http://localhost:8000.
+docs:
+	$(python) -m mkdocs build --strict
+
+docs-serve:
+	$(python) -m mkdocs serve
+
+# Runs them, and keeps what they show.
+notebooks:
+	$(python) notebooks/execute.py
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -38,8 +38,9 @@ def cw_l2(
 ) -> Array:
     r"""Minimises the distance to x and, times c, how far x~ is from being misclassified.
 
-    .. math::
-        \|\tilde{x} - x\|_2^2 + c \max(f(\tilde{x})_y - \max_{i \ne y} f(\tilde{x})_i, -k)
+    $$
+    \|\tilde{x} - x\|_2^2 + c \max(f(\tilde{x})_y - \max_{i \ne y} f(\tilde{x})_i, -k)
+    $$
 
     by Adam over w, with x~ = (tanh(w) + 1) / 2, which keeps it in [0, 1]; c is searched for each
     example: ten times as large until it succeeds, then by bisection.

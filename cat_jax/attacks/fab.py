@@ -52,9 +52,10 @@ def fab_t(
     minus the true one is linearised at the iterate; the steps delta^t from the iterate and delta
     from x lead to where that is 0, within the pixel range; and
 
-    .. math::
-        x^{t+1} = clip((1-\alpha)(x^t + \eta\,\delta^t) + \alpha(x + \eta\,\delta)), \quad
-        \alpha = \min(\|\delta^t\| / (\|\delta^t\| + \|\delta\|), \alpha_{max})
+    $$
+    x^{t+1} = clip((1-\alpha)(x^t + \eta\,\delta^t) + \alpha(x + \eta\,\delta)), \quad
+    \alpha = \min(\|\delta^t\| / (\|\delta^t\| + \|\delta\|), \alpha_{max})
+    $$
 
     A misclassified iterate is noted if it is the nearest yet, and drawn back to x + beta (x^t - x).
     No random start, so no randomness. The radius does not steer the search: it only decides at

@@ -1,0 +1,138 @@
+"""docs/ and README.md: what they name is there; slow: the site builds, and the blocks run."""
+
+import ast
+import html.parser
+import subprocess
+import sys
+import urllib.parse
+
+import pages
+import pytest
+
+DOCS = pages.ROOT / "docs"
+PAGES = [
+    *(page for page in sorted(DOCS.rglob("*.md")) if "results" not in page.parts),
+    *(pages.ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+]
+RUN = [page for page in PAGES if {"bash", "python"} & {b.language for b in pages.blocks(page)}]
+RUN = [page for page in RUN if DOCS in page.parents]
+
+
+def name_of(page):
+    return str(page.relative_to(pages.ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_its_blocks_name_is_there(page):
+    for language, text in pages.blocks(page):
+        assert language in ("", "bash", "sh", "python", "py", "text"), language
+        if language == "python":
+            ast.parse(text)
+            assert pages.missing_names(text) == []
+        if language in ("", "bash", "sh"):
+            assert pages.faults_of_commands(text) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_its_links_lead_somewhere(page):
+    """Those of other hosts are only read: nothing is fetched. Notebooks become pages."""
+    for link in pages.links(page):
+        parts = urllib.parse.urlsplit(link)
+        if parts.scheme:
+            assert parts.scheme == "https" and "." in parts.netloc, link
+            continue
+        target = (page.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else page
+        if target.parent == DOCS / "notebooks":
+            target = pages.ROOT / "notebooks" / target.with_suffix(".ipynb").name
+        assert target.exists(), link
+
+
+def test_the_checks_of_pages_can_fail(tmp_path):
+    sound = "python -m cat_jax.main --config=cat_jax:digits:at --config.seed=1 --workdir=x"
+    assert pages.faults_of_commands(sound) == []
+    assert pages.faults_of_commands("PAUSE=1 launch/local.sh 2 --workdir=x  # a comment") == []
+    assert pages.faults_of_commands("python -m cat_jax.report --table=mnist --status") == []
+    for wrong in (
+        "python -m cat_jax.mian --workdir=x",
+        "python -m cat_jax.main --wordkir=x",
+        "python -m cat_jax.main --config=configs/digit.py",
+        "python -m cat_jax.main --config=cat_jax:digits:cat",
+        "python -m cat_jax.main --config=configs/digits.py --config.sede=1",
+        "python -m cat_jax.report --tabel=mnist",
+        "launch/quickstart.bat",
+        "launch/reproduce.sh mnist --slrum",
+    ):
+        assert len(pages.faults_of_commands(f"true && {wrong} \\\n  --workdir=x")) == 1, wrong
+    page = tmp_path / "page.md"
+    page.write_text("[a](b.md) `[c](d.md)`\n```bash\n[e](f.md)\n```\n")
+    assert pages.links(page) == ["b.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_its_blocks_run(page, tmp_path):
+    done = pages.run(page, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=pages.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr  # A warning is an error.
+    return folder
+
+
+class References(html.parser.HTMLParser):
+    """What a built page refers to, what it loads, and its anchors."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.links, self.loaded, self.anchors = set(), set(), {""}
+        self.feed(file.read_text())
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.anchors |= {found.get("id"), found.get("name")}
+        if tag == "a" and found.get("href"):
+            self.links.add(found["href"])
+        loads = {"link": "href", "script": "src", "img": "src", "iframe": "src"}
+        if tag in loads and found.get(loads[tag]):
+            self.loaded.add(found[loads[tag]])
+
+
+def test_every_link_of_the_site_leads_somewhere_and_no_page_asks_another_host(site):
+    built = {file: References(file) for file in site.rglob("*.html") if "results" not in file.parts}
+    assert len(built) > 25
+    for file, found in built.items():
+        hosts = {urllib.parse.urlsplit(link).netloc for link in found.loaded}
+        assert hosts == {""}, (file, hosts)
+        for link in found.links | found.loaded:
+            parts = urllib.parse.urlsplit(link)
+            if parts.scheme or file.name == "404.html":
+                continue
+            path = urllib.parse.unquote(parts.path)
+            target = (file.parent / path).resolve() if path else file
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), (file, link)
+            if target in built:
+                assert urllib.parse.unquote(parts.fragment) in built[target].anchors, (file, link)
+
+
+def test_equations_are_mathml_and_notebooks_are_pages(site):
+    concepts = (site / "concepts" / "index.html").read_text()
+    assert concepts.count("<math") > 30 and "arithmatex" not in concepts and "\\(" not in concepts
+    attack = site / "notebooks" / "1_attack_your_model"
+    assert "under PGD-20" in (attack / "index.html").read_text()
+    assert (site / "notebooks" / "1_attack_your_model.ipynb").is_file()
+    reference = (site / "reference" / "attacks" / "index.html").read_text()
+    assert 'id="cat_jax.attacks.pgd.pgd"' in reference and "radius of the ball" in reference
