@@ -15,7 +15,7 @@ def keep_compiled_code() -> None:
 
     JAX_COMPILATION_CACHE_DIR names another folder; JAX_ENABLE_COMPILATION_CACHE=false is without.
     """
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(files.cache_folder() / _processor()))
 
 

@@ -1,0 +1,43 @@
+"""How JAX is set up: where compiled code is kept, and the flag for the same bits on a GPU."""
+
+import os
+
+import jax
+import pytest
+
+from cat_jax import backend
+
+
+@pytest.fixture
+def cache_dir():
+    """Reads JAX's cache folder; it is put back afterwards."""
+    kept = jax.config.values["jax_compilation_cache_dir"]
+    yield lambda: jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", kept)
+
+
+def test_compiled_code_is_kept_in_the_users_cache_apart_for_each_kind_of_processor(
+    cache_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = []
+    for kind in ("this one", "another"):
+        jax.config.update("jax_compilation_cache_dir", None)
+        if kind == "another":
+            monkeypatch.setattr(backend.hashlib, "sha256", backend.hashlib.sha1)
+        backend.keep_compiled_code()
+        found.append(cache_dir())
+    assert all(folder.startswith(f"{tmp_path}/cat_jax/xla-") for folder in found)
+    assert found[0] != found[1]
+
+
+def test_a_folder_that_the_user_has_named_stays(cache_dir, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    backend.keep_compiled_code()
+    assert cache_dir() == str(tmp_path)
+
+
+def test_determinism_is_asked_for_beside_the_flags_that_are_there(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_one=1")
+    backend.compute_deterministically()
+    assert os.environ["XLA_FLAGS"] == "--xla_one=1 --xla_gpu_deterministic_ops=true"
