@@ -114,7 +114,7 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
     rng = np.random.default_rng(0)
     images = rng.uniform(size=(num_images, *spec.image_shape)).astype(np.float32)
     labels = rng.integers(spec.num_classes, size=num_images).astype(np.int32)
-    state = experiment.init()
+    state = experiment.begin()
     pairs = (experiment.classifier, state.classifier), (experiment.mask_net, state.mask_net)
     f, g = (
         torch_networks.twin(network, variables_of(net), spec.image_shape) for network, net in pairs

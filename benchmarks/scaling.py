@@ -128,7 +128,7 @@ def parts(config: Any) -> tuple[Any, dict[str, Any], Any]:
         "label": dataset.train.labels[indices],
         "index": indices.astype(np.int32),
     }
-    return experiment, batch, distributed.replicate(experiment.init(), devices)
+    return experiment, batch, distributed.replicate(experiment.begin(), devices)
 
 
 if __name__ == "__main__":

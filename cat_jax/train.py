@@ -90,7 +90,7 @@ class _Run:
             checkpoint.newest(best)  # What is damaged is said now, and not at a validation.
         found = checkpoint.newest(self.last)
         if found is None:
-            return self.experiment.init(), 0
+            return self.experiment.begin(), 0
         state = checkpoint.restore(found, jax.eval_shape(self.experiment.init))
         if found.step < self.experiment.num_steps:
             logger.info("Resuming from the checkpoint of step %d.", found.step)

@@ -2,6 +2,7 @@
 
 import importlib
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -274,3 +275,8 @@ def test_equal_configs_have_equal_fingerprints():
     elsewhere = digits.get_config()
     elsewhere.data_dir = "/elsewhere"
     assert one == settings.fingerprint(settings.resolve(elsewhere)), "the data have their own"
+
+
+def test_a_run_begins_with_the_same_bits_however_they_are_compiled():
+    made, *_ = small_runs.experiment(small_runs.config())
+    chex.assert_trees_all_equal(made.begin(), made.init())

@@ -36,7 +36,7 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
     dataset, drawn = load_or_draw(resolved)
     clock.append(startup.since_start())
     experiment = build.experiment(resolved, dataset.spec, devices)
-    state = distributed.replicate(experiment.init(), devices)
+    state = distributed.replicate(experiment.begin(), devices)
     jax.block_until_ready(state)
     clock.append(startup.since_start())
 

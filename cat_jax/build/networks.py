@@ -57,13 +57,16 @@ def for_training(config: ConfigDict, module: nn.Module) -> nn.Module:
     """The network as a training step computes it: config.precision, config.remat."""
     dtype = PRECISIONS[check_choice("config.precision", config.precision, PRECISIONS)]
     name = type(module).__name__
-    if name == "OnesMask":
+    changes: dict[str, Any] = {}
+    if dtype is not None:
+        changes["dtype"] = dtype
+    if config.remat:
+        changes["remat"] = True
+    if name == "OnesMask" or not changes:
         return module
-    if not config.remat:
-        return module.clone(dtype=dtype)
-    if name not in WITH_BATCH_NORM:
+    if config.remat and name not in WITH_BATCH_NORM:
         raise UsageError(f"{name} has no blocks to recompute; leave config.remat at False.")
-    return module.clone(dtype=dtype, remat=True)
+    return module.clone(**changes)
 
 
 def _check_sides(name: str, image_shape: tuple[int, ...]) -> None:
