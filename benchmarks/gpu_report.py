@@ -42,6 +42,7 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=heeds_interrupts,
         )
         try:
             process.wait(seconds)
@@ -59,6 +60,11 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
         return found | {"found": None, "unread": f"{type(error).__name__}: {error}"}
     except xml.etree.ElementTree.ParseError as error:
         return found | {"found": None, "unread": str(error)}
+
+
+def heeds_interrupts() -> None:
+    """Of a background job, a shell has them ignored, and what the job starts inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -22,7 +22,7 @@ SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join(PATHS))
 # Ends with the next status of those in the file `statuses`, and writes down how it was called.
 STUB = """#!/usr/bin/env bash
 case $* in *socket*) echo 1234; exit ;; esac
-printf '%q ' "${{0##*/}}" "$@" >> {folder}/log; echo >> {folder}/log
+line=$(printf '%q ' "${{0##*/}}" "$@"); echo "$line" >> {folder}/log  # At once: others write too.
 exec 9>> {folder}/lock; flock 9
 status=$(head -n 1 {folder}/statuses); sed -i 1d {folder}/statuses
 exit "${{status:-0}}"
