@@ -35,6 +35,8 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
     with open(log, "a") as stream:
         stream.write(f"\n==== {stage.name}: python {' '.join(stage.command)}\n")
         stream.flush()
+        # What a background job starts ignores interrupts, as the job does, unless it heeds them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(
             [sys.executable, *stage.command],
             cwd=ROOT,
@@ -42,7 +44,6 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=heeds_interrupts,
         )
         try:
             process.wait(seconds)
@@ -60,11 +61,6 @@ def run(stage: Stage, seconds: float, log: pathlib.Path) -> dict[str, Any]:
         return found | {"found": None, "unread": f"{type(error).__name__}: {error}"}
     except xml.etree.ElementTree.ParseError as error:
         return found | {"found": None, "unread": str(error)}
-
-
-def heeds_interrupts() -> None:
-    """Of a background job, a shell has them ignored, and what the job starts inherits that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
