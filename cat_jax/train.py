@@ -8,7 +8,6 @@ import pathlib
 from typing import Any
 
 import jax
-import numpy as np
 
 from cat_jax import checkpoint, data, distributed, logs, validation
 from cat_jax.build import Experiment
@@ -79,7 +78,10 @@ class _Run:
             dataset.train, config.num_validation, config.seed
         )
         self.validator = Validator(experiment, dataset, held_out, devices)
-        self.places = distributed.places(devices)
+        self.feed = data.Feed(
+            *(self.split, config.seed, config.batch_size, len(devices)),
+            *(distributed.places(devices), config.steps_per_dispatch),
+        )
         state, self.start = distributed.from_first(self._begin)
         self.state = distributed.replicate(state, devices)
         self.log = MetricsLog(workdir, self.start)
@@ -115,7 +117,7 @@ class _Run:
             while done < total:
                 self.saver.poll()
                 count = self._until_event(done)
-                state, metrics = self.experiment.step_fn(state, self._batches(done, count), key)
+                state, metrics = self.experiment.step_fn(state, self.feed(done, count), key)
                 done, bar_text, stopping = done + count, {}, agree(stop.asked)
                 self.log.add(done, metrics, count)
                 validate, save = self._validates_at(done), stopping or self._saves_at(done)
@@ -159,24 +161,6 @@ class _Run:
 
     def _saves_at(self, step: int) -> bool:
         return step == self.experiment.num_steps or step % self.config.save_every == 0
-
-    def _batches(self, step: int, count: int) -> dict[str, np.ndarray]:
-        """What `step_fn` takes: one batch, or room for several that begins with `count` of them."""
-        room = self.config.steps_per_dispatch
-        if room == 1:
-            return self._batch(step)
-        made = [self._batch(step + i) for i in range(count)]
-        made += made[:1] * (room - count)
-        batches = {name: np.stack([batch[name] for batch in made], 1) for name in made[0]}
-        return {**batches, "count": np.full(len(self.places), count, np.int32)}
-
-    def _batch(self, step: int) -> dict[str, np.ndarray]:
-        """This process's part of batch `step`, split over its devices: [D, B/D, ...]."""
-        indices = data.batch_indices(
-            self.config.seed, step, len(self.split.labels), self.config.batch_size
-        ).reshape(len(self.devices), -1)[self.places]
-        images, labels = self.split.images[indices], self.split.labels[indices]
-        return {"image": images, "label": labels, "index": indices.astype(np.int32)}
 
     def _epoch(self, step: int) -> float:
         return step * self.config.batch_size / len(self.split.labels)

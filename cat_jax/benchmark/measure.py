@@ -1,5 +1,6 @@
 """All measurements of one experiment, as one JSON document."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -15,7 +16,6 @@ from cat_jax.types import UsageError
 
 NUM_TRAIN = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
 MEMORY = ("argument", "output", "alias", "temp", "generated_code")
-Batch = dict[str, np.ndarray]
 
 
 def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str, Any]:
@@ -41,7 +41,10 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
     clock.append(startup.since_start())
 
     split, _ = data.split_validation(dataset.train, resolved.num_validation, resolved.seed)
-    make_batch = functools.partial(batch_of, split, resolved, len(devices))
+    room = resolved.steps_per_dispatch
+    sizes = (resolved.seed, resolved.batch_size, len(devices))
+    feed = data.Feed(split, *sizes, range(len(devices)), room)
+    make_batch = functools.partial(feed, count=room)
     trainer = timing.Trainer(experiment.step_fn, state, jax.random.key(resolved.seed))
     before = len(listening.events)
     jax.block_until_ready(trainer.step(make_batch(0)))
@@ -63,7 +66,7 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
             resolved.steps_per_dispatch = 1
         experiment = build.experiment(resolved, dataset.spec, devices)
         trainer.step_fn = experiment.step_fn
-    one = batch_of(split, resolved, len(devices), 0)
+    one = dataclasses.replace(feed, room=1)(0)
     runs = {}
     if phases:
         kept = jax.tree.map(jnp.copy, trainer.state)  # A step donates its own.
@@ -108,23 +111,6 @@ def load_or_draw(config: ConfigDict) -> tuple[data.Dataset, str]:
         names = tuple(map(str, range(num_classes)))
         drawn = data.Dataset(config.dataset, names, train, train.first(1000), "")
         return drawn, f"random: {error}"
-
-
-def batch_of(split: data.Split, config: ConfigDict, num_devices: int, step: int) -> Batch:
-    """What `step_fn` takes at a training step, over all devices, as the loop makes it."""
-    count = config.steps_per_dispatch
-
-    def one(step: int) -> Batch:
-        indices = data.batch_indices(config.seed, step, len(split.labels), config.batch_size)
-        indices = indices.reshape(num_devices, -1)
-        images, labels = split.images[indices], split.labels[indices]
-        return {"image": images, "label": labels, "index": indices.astype(np.int32)}
-
-    if count == 1:
-        return one(step)
-    made = [one(step + i) for i in range(count)]
-    batches = {name: np.stack([batch[name] for batch in made], 1) for name in made[0]}
-    return {**batches, "count": np.full(num_devices, count, np.int32)}
 
 
 def _start(clock: list[float], stages: dict[str, float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from cat_jax.data.augment import Augment, crop_flip, to_unit, unchanged
 from cat_jax.data.batches import Clock, batch_indices, padded_batches
+from cat_jax.data.feed import Feed
 from cat_jax.data.sources import (
     DATA_DIR,
     LOADERS,
@@ -20,6 +21,7 @@ __all__ = [
     "Augment",
     "Clock",
     "Dataset",
+    "Feed",
     "Spec",
     "Split",
     "balanced",

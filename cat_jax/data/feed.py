@@ -1,0 +1,47 @@
+"""The batches that training steps take, from a split in memory."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from cat_jax.data.batches import batch_indices
+from cat_jax.data.sources import Split
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """What `step_fn` takes at each step; a pure function of the seed and the step.
+
+    Attributes:
+      split: of training.
+      seed: of the order of its examples.
+      batch_size: B, global.
+      num_devices: D, of all processes.
+      places: of this process's devices among them.
+      room: steps in one call, config.steps_per_dispatch.
+    """
+
+    split: Split
+    seed: int
+    batch_size: int
+    num_devices: int
+    places: Sequence[int]
+    room: int = 1
+
+    def __call__(self, step: int, count: int = 1) -> dict[str, np.ndarray]:
+        """Batch `step`; or with room for several those of `count` steps, [D, room, B/D, ...]."""
+        if self.room == 1:
+            return self._batch(step)
+        made = [self._batch(step + i) for i in range(count)]
+        made += made[:1] * (self.room - count)
+        batches = {name: np.stack([batch[name] for batch in made], 1) for name in made[0]}
+        return {**batches, "count": np.full(len(self.places), count, np.int32)}
+
+    def _batch(self, step: int) -> dict[str, np.ndarray]:
+        """This process's part of batch `step`, split over its devices: [D, B/D, ...]."""
+        num_examples = len(self.split.labels)
+        indices = batch_indices(self.seed, step, num_examples, self.batch_size)
+        indices = indices.reshape(self.num_devices, -1)[list(self.places)]
+        images, labels = self.split.images[indices], self.split.labels[indices]
+        return {"image": images, "label": labels, "index": indices.astype(np.int32)}
