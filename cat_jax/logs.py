@@ -136,24 +136,25 @@ class MetricsLog:
 class Pace:
     """How long the steps to come will take: said once, when the first ones are timed.
 
-    The very first is left out, in which the step is compiled.
+    The first two calls are left out: the step is compiled in them.
     """
 
-    def __init__(self, start: int, total: int) -> None:
-        self._first, self._total = start + 2, total
-        self._since: float | None = None
+    def __init__(self, total: int) -> None:
+        self._total, self._calls = total, 0
+        self._since, self._from = 0.0, 0
         self._said = False
 
     def after(self, done: int) -> str:
         """One line when step `done` is the one to say it after; otherwise nothing."""
         now, left = time.monotonic(), self._total - done
-        if self._since is None or done <= self._first:
-            self._since = now
+        self._calls += 1
+        if self._calls <= 2:
+            self._since, self._from = now, done
         seconds = now - self._since
         if self._said or seconds < TIMED or not left:
             return ""
         self._said = True
-        each = seconds / (done - self._first)
+        each = seconds / (done - self._from)
         return (
             f"About {duration(each * left)} for {left} steps of {each:.2g} s; attacks come after."
         )

@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
-SECOND = (
-    1.0  # Seconds, after which a Ctrl-C is another one and not the first, passed on by a script.
-)
+# Seconds, after which a Ctrl-C is another one and not the first, passed on by a script.
+SECOND = 1.0
 
 
 @dataclasses.dataclass

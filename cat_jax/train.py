@@ -110,7 +110,7 @@ class _Run:
         config, total = self.config, self.experiment.num_steps
         state, key = self.state, jax.random.key(config.seed)
         agree = distributed.Agreement()
-        pace = Pace(self.start, total)
+        pace = Pace(total)
         bar = logs.bar(total=total, initial=self.start, unit="step", smoothing=0.05)
         with bar:
             done = self.start

@@ -56,12 +56,16 @@ def test_the_banner_says_what_will_run_and_where_it_goes(tmp_path):
     assert len(trained.splitlines()) == 8 == len(evaluated.splitlines()) + 1
 
 
-def test_how_long_it_takes_is_said_once_when_it_is_measured(monkeypatch):
+@pytest.mark.parametrize(
+    "at_once, told",
+    [(1, "About 45 min for 896 steps of 3 s"), (20, "About 2 min for 820 steps of 0.15 s")],
+)
+def test_how_long_it_takes_is_said_once_when_it_is_measured(monkeypatch, at_once, told):
     clock = iter([0, 60, 63, 66, 69])  # The first step is compiled.
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    pace = logs.Pace(start=100, total=1000)
-    said = [pace.after(100 + i) for i in range(1, 6)]
-    assert said == [*[""] * 3, "About 45 min for 896 steps of 3 s; attacks come after.", ""]
+    pace = logs.Pace(total=1000)
+    said = [pace.after(100 + i * at_once) for i in range(1, 6)]
+    assert said == [*[""] * 3, f"{told}; attacks come after.", ""]
     assert [logs.duration(s) for s in (3, 100, 3000, 11_100)] == [
         "3 s",
         "2 min",
