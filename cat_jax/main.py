@@ -92,7 +92,7 @@ from cat_jax.command_line import (
     parse,
 )
 from cat_jax.configs import _kept
-from cat_jax.report import page, tables
+from cat_jax.report import tables
 from cat_jax.types import UsageError
 from cat_jax.weights import Loaded
 
@@ -201,6 +201,8 @@ def _run(
         logger.info("To go on, give the same command again%s", f": {command}" if command else ".")
     if command:
         workdirs.note_command(workdir, command)
+    from cat_jax.report import page  # With matplotlib, for which the first step need not wait.
+
     logger.info("Report: %s", page.write_page(workdir))
     return whole
 
@@ -273,7 +275,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         if MODE.value == "verify":
             sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value)), as_json=JSON.value) else 2)
-        backend.keep_compiled_code()
+        backend.start_fast()
         if DETERMINISTIC.value:
             backend.compute_deterministically()
         distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)

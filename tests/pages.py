@@ -77,6 +77,27 @@ def run(page, folder):
     )
 
 
+def small(words, data_dir):
+    """What to add to a command, for it to take seconds: fields and flags that it has not set.
+
+    Args:
+      words: of the command.
+      data_dir: of MNIST and CIFAR-10.
+    """
+    more = []
+    if "cat_jax.main" in words:
+        more += ["--config.test.num_examples=20"]
+        if "--mode=evaluate" not in words:
+            more += [f"--config.{field}" for field in ("num_steps=2", "batch_size=4")]
+            more += ["--config.num_validation=0", "--config.evaluation=quick"]
+    if "cat_jax.benchmark" in words:
+        more += ["--steps=1", "--nophases"]
+    if any(name in word for word in words for name in ("mnist", "cifar10")):
+        more += [f"--config.data_dir={data_dir}"] * any("--config=" in word for word in words)
+    given = {word.partition("=")[0] for word in words}
+    return [word for word in more if word.partition("=")[0] not in given]
+
+
 def missing_names(source):
     """Names that Python `source` takes from cat_jax and that are not there, or not public."""
     modules, missing = {}, []

@@ -25,7 +25,7 @@ def test_compiled_code_is_kept_in_the_users_cache_apart_for_each_kind_of_process
         jax.config.update("jax_compilation_cache_dir", None)
         if kind == "another":
             monkeypatch.setattr(backend.hashlib, "sha256", backend.hashlib.sha1)
-        backend.keep_compiled_code()
+        backend.start_fast()
         found.append(cache_dir())
     assert all(folder.startswith(f"{tmp_path}/cat_jax/xla-") for folder in found)
     assert found[0] != found[1]
@@ -33,7 +33,7 @@ def test_compiled_code_is_kept_in_the_users_cache_apart_for_each_kind_of_process
 
 def test_a_folder_that_the_user_has_named_stays(cache_dir, tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    backend.keep_compiled_code()
+    backend.start_fast()
     assert cache_dir() == str(tmp_path)
 
 

@@ -92,7 +92,8 @@ def test_a_run_measures_each_phase_and_the_whole_and_compiles_once(measured):
     for name in (*found["seconds"], "sum", *found["streams"]):
         assert f"\n{name} " in printed, "each has a line"
     start = found["start"]
-    parts = sum(v for k, v in start.items() if k not in ("total", "cache_hits"))
+    parts = sum(v for k, v in start.items() if k not in ("ready", "total", "cache_hits"))
+    assert start["ready"] + start["running"] == pytest.approx(start["total"], rel=0.01)
     assert parts == pytest.approx(start["total"], rel=0.01)
     assert found["memory"]["temp"] > 0 and found["matmul"]["flops_per_second"] > 1e8
     assert found["images"] == "as prepared" and found["device"]["count"] == 1

@@ -2,10 +2,13 @@
 
 import ast
 import html.parser
+import os
+import re
 import subprocess
 import sys
 import urllib.parse
 
+import numpy as np
 import pages
 import pytest
 
@@ -73,6 +76,53 @@ def test_the_checks_of_pages_can_fail(tmp_path):
 def test_its_blocks_run(page, tmp_path):
     done = pages.run(page, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
+    """On little data, in few steps. Its scripts have tests of their own; what asks for archives
+    and for the network is read alone.
+    """
+    kept = os.environ.get("CAT_JAX_DATA", "")
+    if not kept:
+        pytest.skip("set CAT_JAX_DATA to a folder with mnist and cifar10 prepared")
+    (tmp_path / "configs").symlink_to(pages.ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{split}": rng.random((600, 28, 28)) for split in ("train", "test")}
+    arrays |= {f"y_{split}": np.arange(600) % 10 for split in ("train", "test")}
+    np.savez("own.npz", **arrays)
+    named = {"FILE": "preact.safetensors", "PATH": "own.npz"}
+
+    def run(*words):
+        words = [re.sub("=([A-Z]+)$", lambda m: "=" + named[m[1]], word) for word in words]
+        words += pages.small(words, kept)
+        done = subprocess.run(
+            [sys.executable, *words], env=pages.environment(), capture_output=True, text=True
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    # What the readme takes as there: from its first script, and from elsewhere.
+    run(
+        "-m",
+        "cat_jax.main",
+        "--config=configs/digits.py:standard",
+        "--workdir=runs/digits_standard",
+    )
+    run("-m", "cat_jax.main", "--config=configs/preact_cifar10.py", "--workdir=runs/preact")
+    run(
+        *("-m", "cat_jax.export", "--workdir=runs/preact"),
+        *("--format=safetensors", "--out=preact.safetensors"),
+    )
+
+    told = [block.text for block in pages.blocks(pages.ROOT / "README.md")]
+    modules = [words for text in told for words in pages.commands(text) if words[0] == "python"]
+    modules = [words for words in modules if words[2] != "cat_jax.data"]
+    assert len(modules) >= 13
+    printed = [run(*words[1:]) for words in modules]
+    assert "AutoAttack" in "".join(printed)
+    assert {path.name for path in (tmp_path / "tables").iterdir()} >= {"mnist.html", "mnist.csv"}
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def main() -> None:
         return
     command_line.read(FLAGS, sys.argv)
     absl_logging.set_verbosity(absl_logging.FATAL)
-    backend.keep_compiled_code()
+    backend.start_fast()
     try:
         if CONFIG.value is None:
             raise UsageError("--config is missing; name one: --config=configs/digits.py:cat_cw.")

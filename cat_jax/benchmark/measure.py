@@ -36,8 +36,8 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
     dataset, drawn = load_or_draw(resolved)
     clock.append(startup.since_start())
     experiment = build.experiment(resolved, dataset.spec, devices)
+    # Not waited for, nor is it in a run: the step is traced meanwhile.
     state = distributed.replicate(experiment.begin(), devices)
-    jax.block_until_ready(state)
     clock.append(startup.since_start())
 
     split, _ = data.split_validation(dataset.train, resolved.num_validation, resolved.seed)
@@ -114,11 +114,15 @@ def load_or_draw(config: ConfigDict) -> tuple[data.Dataset, str]:
 
 
 def _start(clock: list[float], stages: dict[str, float]) -> dict[str, float]:
-    """From the start of the process to the end of the first step, what took how long."""
+    """From the start of the process to the first step, what took how long.
+
+    Until it was ready to begin, and in total until it was done.
+    """
     imports, loading, building, stepping = np.diff(clock, prepend=0.0).tolist()
     running = stepping - sum(stages.values())
     parts = {"importing": imports, "loading data": loading, "building": building}
-    return parts | stages | {"running": max(running, 0.0), "total": clock[-1]}
+    ready = sum(parts.values()) + sum(stages.values())
+    return parts | stages | {"ready": ready, "running": max(running, 0.0), "total": clock[-1]}
 
 
 def _device(devices: list[jax.Device]) -> dict[str, Any]:

@@ -103,6 +103,7 @@ def _numbers(found: dict[str, Any]) -> Iterable[str]:
     planned = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in memory.items())
     yield f"memory of one device {planned or 'not said'} MB (planned for a step; peak: ever in use)"
     hits = f", {start['cache_hits']} from the cache" if start["cache_hits"] else ""
-    parts = ", ".join(f"{k} {v:.2f}" for k, v in start.items() if k not in ("total", "cache_hits"))
-    yield f"start to first step  {start['total']:.2f} s: {parts}{hits}"
+    ready, total = f"{start['ready']:.2f} s", f"{start['total']:.2f}"
+    parts = [f"{k} {v:.2f}" for k, v in start.items() if k not in ("ready", "total", "cache_hits")]
+    yield f"start to first step  {ready}, done after {total}: {', '.join(parts)}{hits}"
     yield f"compilations         {found['compilations']} of the step, over all steps"

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import lax
 from ml_collections import ConfigDict
 
 from cat_jax import data
@@ -32,7 +33,8 @@ def build_optimizer(
     at = clock.epoch_of if per == "epoch" else clock.epochs_after
 
     def rate(step: Any) -> Any:
-        return of_epoch(at(step))
+        # One scalar for all weights: without a barrier XLA computes it anew in each one's update.
+        return lax.optimization_barrier(of_epoch(at(step)))
 
     if settings.name == "adam":
         tx = optax.adam(rate)

@@ -14,6 +14,8 @@ from jax import lax
 
 from cat_jax.types import Array
 
+# Sum k of four inputs d is d[FIRST[k]] + SIGN[k] d[SECOND[k]].
+FIRST, SECOND, SIGN = np.array([[0, 1, 2, 1], [2, 2, 1, 3], [-1, 1, -1, -1]])
 LINE = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 OF_KERNEL = np.kron(LINE, LINE)  # [16, 9].
 Grid = Sequence[Sequence[Array]]
@@ -27,35 +29,54 @@ def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
       kernel: of the convolution.
       turned: use it upside down and from O to C, as the gradient of the inputs does.
     """
-    batch, height, width, channels = images.shape
+    batch, height, width, _ = images.shape
     rows, columns = height // 2, width // 2
-    padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    pairs = padded.reshape(batch, rows + 1, 2, columns + 1, 2, channels)
-
-    def at(i: int, j: int) -> Array:
-        """Pixel (i, j) of every tile of 4x4; tiles overlap by half."""
-        (down, i), (right, j) = divmod(i, 2), divmod(j, 2)
-        tile = pairs[:, down : down + rows, i, right : right + columns, j]
-        return tile.reshape(-1, channels)
-
-    tiles = _each_way(_of_images, [[at(i, j) for j in range(4)] for i in range(4)])
     # A kernel upside down has the same sums in another order: what meets them is put in it.
     order = (3, 1, 2, 0) if turned else (0, 1, 2, 3)
-    met = jnp.stack([tiles[i][j] for i in order for j in order])
     weights = jnp.asarray(OF_KERNEL, kernel.dtype) @ kernel.reshape(9, -1)
     weights = weights.reshape(16, *kernel.shape[2:])
-    products = lax.dot_general(met, weights, (((2,), (2 if turned else 1,)), ((0,), (0,))))
+    contracted = ((2,), (2 if turned else 1,))
+    products = lax.dot_general(_sums(images, order), weights, (contracted, ((0,), (0,))))
     products = products.reshape(4, 4, batch, rows, columns, -1)
-    outputs = _each_way(_of_outputs, [[products[i, j] for j in order] for i in order])
+    outputs = _each_way(_of_products, [[products[i, j] for j in order] for i in order])
     pixels = jnp.stack([jnp.stack(row, axis=3) for row in outputs], axis=2)
     return pixels.reshape(batch, height, width, -1)
 
 
-def _of_images(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
-    return a - c, b + c, c - b, b - d
+def _sums(images: Array, order: Sequence[int]) -> Array:
+    """[B, H, W, C] -> [16, tiles, C]: for every tile of 4x4, tiles overlapping by half.
+
+    In a loop, whose one body compiles in half the time of sixteen sums, and runs no slower.
+    """
+    batch, height, width, channels = images.shape
+    rows, columns = height // 2, width // 2
+    padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    pairs = padded.reshape(batch, rows + 1, 2, columns + 1, 2, channels)
+    none = np.uint32(0)
+
+    def pixel(i: Array, j: Array) -> Array:
+        """The one in row i and column j of every tile; i and j as pair and place in it."""
+        start = (none, i[0], i[1], j[0], j[1], none)
+        tiles = lax.dynamic_slice(pairs, start, (batch, rows, 1, columns, 1, channels))
+        return tiles.reshape(-1, channels)
+
+    def add(_: None, lines: tuple[Sequence[Array], Sequence[Array]]) -> tuple[None, Array]:
+        (up, down, sign), (left, right, sign_of_right) = lines
+        halves = [pixel(up, j) + sign * pixel(down, j) for j in (left, right)]
+        return None, halves[0] + sign_of_right * halves[1]
+
+    def lines(k: np.ndarray) -> tuple[Array, Array, Array]:
+        # Unsigned, they need no test for negative indices.
+        first, second = (
+            jnp.asarray(np.stack(np.divmod(place[k], 2), axis=1), jnp.uint32)
+            for place in (FIRST, SECOND)
+        )
+        return first, second, jnp.asarray(SIGN[k], images.dtype)
+
+    return lax.scan(add, None, (lines(np.repeat(order, 4)), lines(np.tile(order, 4))))[1]
 
 
-def _of_outputs(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
+def _of_products(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
     return a + b + c, b - c - d
 
 
