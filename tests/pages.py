@@ -86,7 +86,7 @@ def small(words, data_dir):
     """
     more = []
     if "cat_jax.main" in words:
-        more += ["--config.test.num_examples=20"]
+        more += [f"--config.test.{field}" for field in ("num_examples=10", "num_checked=0")]
         if "--mode=evaluate" not in words:
             more += [f"--config.{field}" for field in ("num_steps=2", "batch_size=4")]
             more += ["--config.num_validation=0", "--config.evaluation=quick"]
