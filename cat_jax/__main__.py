@@ -3,6 +3,7 @@
 import ast
 import pathlib
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from cat_jax import __version__
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     print(f"cat_jax {__version__}: calibrated adversarial training. Each has --help:\n")
     for name, line in commands().items():
-        print(f"  {f'python -m cat_jax.{name}':<26} {line}")
+        command = f"  {f'python -m cat_jax.{name}':<27}  "
+        print(textwrap.fill(line, 80, initial_indent=command, subsequent_indent=" " * len(command)))
     return 0
 
 

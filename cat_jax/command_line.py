@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import jax
-from absl import flags
+from absl import app, flags
 from ml_collections import config_flags
 
 from cat_jax import distributed, logs, workdirs
@@ -55,6 +55,8 @@ CLUSTER = flags.DEFINE_enum(
 
 def parse(argv: Sequence[str]) -> list[str]:
     """Parses the command line; what is wrong with it is said in one line."""
+    if {"-h", "--help"} & set(argv):
+        app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)  # By itself absl says 1.
     rest = read(flags.FLAGS, argv)
     if not WORKDIR.value:
         fail("--workdir is missing; name a folder for the run: --workdir=runs/x.")
@@ -71,7 +73,7 @@ def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
             raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
         return rest
     except (AttributeError, KeyError) as error:  # An override of a field that there is not.
-        fail(f"The config has no such field: {error.args[0]} All are in configs/default.py.")
+        fail(f"The config has no such field: {error.args[0]} All are in {CONFIGS / 'default.py'}.")
     except Exception as error:
         fail(str(error))
 

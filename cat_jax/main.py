@@ -25,9 +25,9 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 reads every file of the workdir and says which are sound; it changes nothing.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
-configs/default.py. --quiet tells nothing but warnings and the results; --json makes the results
-one JSON document on standard output, and all else goes to standard error (with --quiet, only
-warnings do). Ctrl-C saves; the same command then goes on.
+cat_jax/configs/default.py. --quiet tells nothing but warnings and the results; --json makes the
+results one JSON document on standard output, and all else goes to standard error (with --quiet,
+only warnings do). Ctrl-C saves; the same command then goes on.
 
     exit status
       0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
@@ -38,7 +38,8 @@ warnings do). Ctrl-C saves; the same command then goes on.
 
     python -m cat_jax.main ... --coordinator=HOST:PORT --num_processes=2 --process_id=0
 
-is the first of two processes that train as one; launch/ starts them in several ways.
+is the first of two processes that train as one; launch/ of the repository starts them in several
+ways.
 """
 
 import contextlib

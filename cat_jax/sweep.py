@@ -135,7 +135,7 @@ def _path(name: str, config: ConfigDict) -> str:
         return name
     found = [path for path in paths if path.endswith(f".{name}")]
     if not found:
-        raise UsageError(f"No field is called {name!r}; all are in configs/default.py.")
+        raise UsageError(f"No field is called {name!r}; all are in cat_jax/configs/default.py.")
     if len(found) > 1:
         raise UsageError(f"{name!r} can be {' or '.join(found)}; say which.")
     return found[0]

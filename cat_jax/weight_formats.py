@@ -55,7 +55,7 @@ def import_torch(what: str) -> Any:
     except ImportError:
         raise UsageError(
             f"{what} needs PyTorch, which is not installed; get it by pip install "
-            "'cat_jax[bench]', or use .safetensors, which do without."
+            "torch, or use .safetensors, which do without."
         ) from None
     return torch
 
@@ -76,8 +76,8 @@ def write_safetensors(file: pathlib.Path, part: Part) -> None:
 def save_safetensors(file: pathlib.Path, arrays: Arrays, about: dict[str, str]) -> None:
     """Arrays and what they are of; the file is written whole, as by all that follow."""
     whole = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
-    with files.replacing(file) as temporary:
-        safetensors_numpy.save_file(whole, temporary, metadata=about)
+    with files.replacing(file) as temporary:  # save_file would let none but its owner read it.
+        temporary.write_bytes(safetensors_numpy.save(whole, metadata=about))
 
 
 def read_npz(file: pathlib.Path) -> dict[str, Part]:

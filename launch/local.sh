@@ -6,7 +6,7 @@
 # With NVIDIA GPUs each process has one. Otherwise each has DEVICES virtual CPU devices, by default 1;
 # they share the cores, so this shows that a run works on many devices, not how fast it is.
 # Ends with the status of cat_jax.main: 2 if there is something to mend, 75 if a process was lost and
-# the same command goes on. PYTHON, VENV and CAT_JAX_DATA: see launch/_setup.sh.
+# the same command goes on. PYTHON and VENV: see launch/_setup.sh.
 set -euo pipefail
 # shellcheck source=launch/_setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"

@@ -5,7 +5,7 @@
 #   launch/quickstart.sh [flags of cat_jax.main]
 #
 # Makes .venv at the first run. A run that was stopped continues from its last checkpoint.
-# PYTHON, VENV and CAT_JAX_DATA: see launch/_setup.sh.
+# PYTHON and VENV: see launch/_setup.sh.
 set -euo pipefail
 # shellcheck source=launch/_setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"

@@ -18,8 +18,8 @@
 # Pipe these into bash to submit them, and give the command without --slurm or --tpu for the table.
 # Data have to be prepared: python -m cat_jax.data --dataset=mnist. Their folder is CAT_JAX_DATA, or
 # ~/tensorflow_datasets. RUNS gets the runs, by default runs in the repository. Both, and --out, may
-# be relative to the caller's folder. With an NVIDIA GPU, jax is installed for it. PYTHON and VENV:
-# see launch/_setup.sh.
+# be relative to the caller's folder. With an NVIDIA GPU, and for --slurm, jax is installed for it.
+# PYTHON and VENV: see launch/_setup.sh.
 set -euo pipefail
 # A run that is asked to stop saves, and ends well: then this script has to end too.
 trap 'exit 130' INT TERM
@@ -52,7 +52,8 @@ fi
 if [ -n "$data" ]; then
   overrides=("--config.data_dir=$data" "${overrides[@]}")
 fi
-if command -v nvidia-smi > /dev/null; then set_up cuda; else set_up runtime; fi
+# A login node has no GPU, and its jobs have.
+if [ "$where" = slurm ] || command -v nvidia-smi > /dev/null; then set_up cuda; else set_up runtime; fi
 
 # Prints the commands of the runs that are not done, one a line, quoted for a shell.
 list_runs() {

@@ -124,12 +124,14 @@ def test_beside_json_the_tables_go_to_standard_error_or_nowhere(capsys):
 
 def test_the_commands_are_listed_with_a_line_each(capsys):
     assert __main__.main([]) == 0
-    lines = {
-        line.split()[2]: line.split(None, 3)[3] for line in capsys.readouterr().out.splitlines()[2:]
+    output = capsys.readouterr().out
+    listed = {
+        name: " ".join(words)
+        for name, *words in map(str.split, output.partition("\n\n")[2].split("python -m ")[1:])
     }
-    assert {"cat_jax.data", "cat_jax.main", "cat_jax.report", "cat_jax.theory"} <= lines.keys()
-    assert lines["cat_jax.main"] == "Trains and evaluates one experiment."
-    assert all(0 < len(line) < 100 for line in lines.values())
+    assert {"cat_jax.data", "cat_jax.main", "cat_jax.report", "cat_jax.theory"} <= listed.keys()
+    assert listed["cat_jax.main"] == "Trains and evaluates one experiment."
+    assert all(listed.values()) and all(len(line) <= 80 for line in output.splitlines())
     assert __main__.main(["train"]) == 2
     assert capsys.readouterr().err.startswith("error: 'train' is not understood; expected")
 

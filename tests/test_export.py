@@ -93,6 +93,8 @@ def test_the_card_has_data_method_numbers_versions_and_sums(workdir, capsys):
         *("run_best.safetensors", "run_best_mask_net.safetensors")
     ]
     text = pathlib.Path(card).read_text()
+    modes = {pathlib.Path(path).stat().st_mode for path in (*paths, card)}
+    assert len(modes) == 1, "weights are as readable as the card beside them"
     for path in map(pathlib.Path, paths):
         assert f"    {weight_files.digest(path)}  {path.name}\n" in text
     of_best = [

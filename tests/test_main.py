@@ -78,6 +78,7 @@ def test_a_process_that_is_given_bad_input_ends_likewise_and_help_explains(tmp_p
         answer = process.communicate(timeout=120)
         check_answer(name, process.returncode, *answer, workdir)
     output, _ = helpful.communicate(timeout=120)
+    assert helpful.returncode == 0
     assert "trains, or goes on if the workdir holds a checkpoint" in output
     assert "--workdir" in output and "--mode" in output
 

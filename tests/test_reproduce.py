@@ -26,7 +26,7 @@ def reproduce(tmp_path):
     stub.write_text(STUB.format(python=sys.executable, log=log))
     stub.chmod(0o755)
     with open(launch / "_setup.sh", "a") as stream:
-        stream.write(f"\nset_up() {{ python={stub}; }}\n")
+        stream.write(f"\nset_up() {{ python={stub}; echo $1 > {tmp_path}/kind; }}\n")
 
     def run(*arguments, **more):
         environment = os.environ | {"PYTHONPATH": str(ROOT), "CAT_JAX_DATA": "my data"} | more
@@ -57,9 +57,10 @@ def test_runs_follow_each_other_and_then_comes_the_table(reproduce, tmp_path):
     assert "SCALED: 0.05" in done.stdout and "Runs done: 0 of 8" in done.stdout
 
 
-def test_for_slurm_and_for_a_tpu_commands_are_printed(reproduce):
+def test_for_slurm_and_for_a_tpu_commands_are_printed(reproduce, tmp_path):
     run, _ = reproduce
     done = run("mnist", "--slurm", "--seeds=0", SBATCH_OPTIONS="--time=24:00:00")
+    assert (tmp_path / "kind").read_text() == "cuda\n", "also where no GPU is, as on a login node"
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 8, done.stderr
     words = shlex.split(lines[0])
