@@ -1,6 +1,6 @@
 """What a step of an experiment costs, and where: time, operations, memory, compilation, start.
 
-    python -m cat_jax.benchmark --config=configs/preact_cifar10.py:cat_cw [--steps=5] [--out=FILE]
+    python -m cat_jax.benchmark --config=cat_jax:preact_cifar10:cat_cw [--steps=5] [--out=FILE]
 
 measures on all devices of this process, prints a table and writes JSON if asked to. Fields of the
 config can be overridden as for training: --config.batch_size=32. Where the data set has not been
