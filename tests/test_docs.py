@@ -104,24 +104,18 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
         return done.stdout
 
     # What the readme takes as there: from its first script, and from elsewhere.
-    run(
-        "-m",
-        "cat_jax.main",
-        "--config=configs/digits.py:standard",
-        "--workdir=runs/digits_standard",
-    )
-    run("-m", "cat_jax.main", "--config=configs/preact_cifar10.py", "--workdir=runs/preact")
-    run(
-        *("-m", "cat_jax.export", "--workdir=runs/preact"),
-        *("--format=safetensors", "--out=preact.safetensors"),
-    )
+    main, export = ("-m", "cat_jax.main"), ("-m", "cat_jax.export")
+    run(*main, "--config=configs/digits.py:standard", "--workdir=runs/digits_standard")
+    run(*main, "--config=configs/preact_cifar10.py", "--workdir=runs/preact")
+    as_file = ("--format=safetensors", "--out=preact.safetensors")
+    run(*export, "--workdir=runs/preact", *as_file)
 
     told = [block.text for block in pages.blocks(pages.ROOT / "README.md")]
     modules = [words for text in told for words in pages.commands(text) if words[0] == "python"]
     modules = [words for words in modules if words[2] != "cat_jax.data"]
     assert len(modules) >= 13
     printed = [run(*words[1:]) for words in modules]
-    assert "AutoAttack" in "".join(printed)
+    assert "fab_t" in "".join(printed), "of the standard AutoAttack"
     assert {path.name for path in (tmp_path / "tables").iterdir()} >= {"mnist.html", "mnist.csv"}
 
 
