@@ -92,8 +92,9 @@ def small(words, data_dir):
             more += ["--config.num_validation=0", "--config.evaluation=quick"]
     if "cat_jax.benchmark" in words:
         more += ["--steps=1", "--nophases"]
-    if any(name in word for word in words for name in ("mnist", "cifar10")):
-        more += [f"--config.data_dir={data_dir}"] * any("--config=" in word for word in words)
+    named = "".join(word for word in words if word.startswith("--config="))
+    if "mnist" in named or "cifar10" in named:
+        more += [f"--config.data_dir={data_dir}"]
     given = {word.partition("=")[0] for word in words}
     return [word for word in more if word.partition("=")[0] not in given]
 

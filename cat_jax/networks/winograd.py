@@ -52,11 +52,11 @@ def _sums(images: Array, order: Sequence[int]) -> Array:
     rows, columns = height // 2, width // 2
     padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     pairs = padded.reshape(batch, rows + 1, 2, columns + 1, 2, channels)
-    none = np.uint32(0)
+    zero = np.uint32(0)
 
     def pixel(i: Array, j: Array) -> Array:
         """The one in row i and column j of every tile; i and j as pair and place in it."""
-        start = (none, i[0], i[1], j[0], j[1], none)
+        start = (zero, i[0], i[1], j[0], j[1], zero)
         tiles = lax.dynamic_slice(pairs, start, (batch, rows, 1, columns, 1, channels))
         return tiles.reshape(-1, channels)
 
