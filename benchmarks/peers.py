@@ -3,10 +3,10 @@
     python benchmarks/peers.py --out=peers.json
 
 Random weights, the same for all, and random images, in float32 on the CPU. PyTorch's step is the
-published one in our own words (`torch_step.py`), but for its gradients in the attack: those of
-the weights, which the published code computes and drops, are left out. PyTorch is not installed
-otherwise (extra `bench`); foolbox is left out where it is not. The cores have to be idle: where
-they are shared, PyTorch's threads wait for one another.
+published one in our own words (`torch_step.py`), once as published and once without the gradients
+of the weights that the published attack computes and drops. PyTorch is not installed otherwise
+(extra `bench`); foolbox is left out where it is not. The cores have to be idle: where they are
+shared, PyTorch's threads wait for one another.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from cat_jax.configs import mnist, preact_cifar10
 from cat_jax.state import variables_of
 
 FOOLBOX, TORCH = "foolbox (JAX)", "PyTorch"
+SPARING = "PyTorch, no weight gradients in the attack"
 PLAIN = "foolbox (JAX), convolutions as Flax has them"
 KEY = jax.random.key(0)
 Made = dict[str, Callable[[], Any]]
@@ -73,10 +74,10 @@ def pgd(num_images: int, num_steps: int = 10) -> Made:
     )
     model = torch_networks.twin(classifier, variables, images.shape[1:])
     x, y = torch_networks.to_torch(images), torch.tensor(np.asarray(labels)).long()
-    recipe = torch_step.Recipe(epsilon, epsilon / 4, num_steps, None, True, 0.0, 0.0)
+    recipe = torch_step.Recipe(epsilon, epsilon / 4, num_steps, None, True, 0.0, 0.0, False)
     made: Made = {
         timing.OURS: lambda: np.asarray(ours(logits_fn, images, labels, KEY)),
-        TORCH: lambda: torch_step.attack(model, x, y, torch.zeros_like(x), recipe),
+        SPARING: lambda: torch_step.attack(model, x, y, torch.zeros_like(x), recipe),
     }
     if (foolbox := timing.installed("foolbox")) is None:
         print("foolbox is not installed and left out.", file=sys.stderr)
@@ -123,11 +124,10 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
         settings.radius(f"config.attack.{field}", config.attack[field])
         for field in ("epsilon", "step_size", "start_radius")
     )
-    recipe = torch_step.Recipe(
+    published = torch_step.Recipe(
         *(epsilon, step_size, config.attack.num_steps, config.attack.kappa, config.attack.clip),
         *(config.method.beta, config.method.beta1),
     )
-    step = torch_step.Step(f, g, optimizer, recipe)
     x, y = torch_networks.to_torch(images), torch.tensor(labels).long()
     held = {"state": distributed.replicate(state, jax.local_devices()[:1])}
 
@@ -136,10 +136,16 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
         held["state"], metrics = experiment.step_fn(held["state"], batch, KEY)
         jax.block_until_ready((held["state"], metrics))
 
-    def theirs() -> None:
-        step(x, y, torch.empty_like(x).uniform_(-start, start))
+    def theirs(recipe: torch_step.Recipe) -> Callable[[], None]:
+        step = torch_step.Step(f, g, optimizer, recipe)
 
-    return {timing.OURS: ours, TORCH: theirs}
+        def run() -> None:
+            step(x, y, torch.empty_like(x).uniform_(-start, start))
+
+        return run
+
+    sparing = published._replace(weight_gradients=False)
+    return {timing.OURS: ours, TORCH: theirs(published), SPARING: theirs(sparing)}
 
 
 SGD = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)

@@ -20,6 +20,8 @@ class Recipe(NamedTuple):
       clip: whether images stay in [0, 1], and the forwards on x' and x after the attack and after
         the step are made, as for CIFAR.
       beta, beta1: of the losses of theta and phi.
+      weight_gradients: whether the attack computes those of the weights too, to drop them, as both
+        published programs do.
     """
 
     epsilon: float
@@ -29,6 +31,7 @@ class Recipe(NamedTuple):
     clip: bool
     beta: float
     beta1: float
+    weight_gradients: bool = True
 
 
 class Step:
@@ -92,9 +95,14 @@ def attack(
     delta = feasible(x, start, recipe)
     for _ in range(recipe.num_steps):
         delta.requires_grad_(True)
-        (grad,) = torch.autograd.grad(attack_loss(f(x + delta), y, recipe.kappa), delta)
+        loss = attack_loss(f(x + delta), y, recipe.kappa)
+        if recipe.weight_gradients:
+            loss.backward()
+            grad = delta.grad
+        else:
+            (grad,) = torch.autograd.grad(loss, delta)
         with torch.no_grad():
-            delta = feasible(x, delta + recipe.step_size * grad.sign(), recipe)
+            delta = feasible(x, delta + recipe.step_size * grad.sign(), recipe)  # A new leaf.
     return delta.detach()
 
 

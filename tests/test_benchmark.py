@@ -28,7 +28,7 @@ NETWORKS = {
 
 def on_pixels(layer):
     """The share of a layer's products that are with pixels, and not with zeros around an image."""
-    if len(layer.kernel) == 2:
+    if len(layer.kernel) == 2 or layer.inputs[1] < layer.outputs[1]:  # Dense, or upsampled.
         return 1.0
     size, before, after = layer.kernel[0], layer.inputs[1], layer.outputs[1]
     places = np.arange(after)[:, None] * (before // after) + np.arange(size) - size // 2

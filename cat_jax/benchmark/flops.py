@@ -30,8 +30,9 @@ class Layer(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Of its forward pass."""
-        return 2 * math.prod(self.kernel) * math.prod(self.outputs[:-1])
+        """Of its forward pass; an upsampled pixel has its products once."""
+        pixels = min(math.prod(shape[:-1]) for shape in (self.inputs, self.outputs))
+        return 2 * math.prod(self.kernel) * pixels
 
 
 class Work(NamedTuple):
