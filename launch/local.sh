@@ -27,14 +27,21 @@ else
 fi
 port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
 
-processes=()
-trap 'kill -TERM "${processes[@]}" 2> /dev/null || true' INT TERM
+processes=() asked='' all='' told=''
+tell() {
+  told=yes
+  kill -TERM "${processes[@]}" 2> /dev/null || true
+}
+trap 'asked=yes; [ -z "$all" ] || tell' INT TERM
 for ((i = 0; i < number; i++)); do
   [ "$gpus" = 0 ] || export CUDA_VISIBLE_DEVICES=$i
   "$python" -m cat_jax.main "$@" \
     --coordinator="localhost:$port" --num_processes="$number" --process_id="$i" &
   processes+=($!)
 done
+all=yes
+# A signal that came before waits for all of them.
+if [ -n "$asked" ] && [ -z "$told" ]; then tell; fi
 
 # When one is gone, the others notice and end by themselves.
 status=0

@@ -11,13 +11,19 @@
 set -euo pipefail
 [ $# -gt 0 ] || { echo "error: no command is given; expected one such as: $0 launch/local.sh 2" >&2; exit 2; }
 
-asked='' child=''
-trap 'asked=yes; [ -z "$child" ] || kill -TERM "$child" 2> /dev/null || true' INT TERM
+asked='' child='' told=''
+tell() {
+  told=yes
+  kill -TERM "$child" 2> /dev/null || true
+}
+trap 'asked=yes; [ -z "$child" ] || tell' INT TERM
 short=0
 while :; do
   started=$SECONDS status=0
   "$@" --stopped_status=75 &
   child=$!
+  # A signal that came since the last command ended had none to go to.
+  if [ -n "$asked" ] && [ -z "$told" ]; then tell; fi
   wait "$child" || status=$?
   while kill -0 "$child" 2> /dev/null; do  # It was a signal to this script that ended the wait.
     status=0
@@ -34,5 +40,6 @@ while :; do
   sleep "${PAUSE:-10}" &
   child=$!
   wait "$child" || true
+  child=''
   [ -z "$asked" ] || exit "$status"
 done

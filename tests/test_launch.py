@@ -91,14 +91,19 @@ def test_preemptible_starts_again_until_it_is_done_or_there_is_something_to_mend
         assert called[0] == ["python", "-m", "x", "--stopped_status=75"]
 
 
-def test_preemptible_hands_a_signal_on_and_does_not_start_again(tmp_path):
+@pytest.mark.parametrize("slow", ["nothing", r"child=\$!"])
+def test_preemptible_hands_a_signal_on_and_does_not_start_again(tmp_path, slow):
+    """Also one that comes after the command has begun, and before the script knows its process."""
     (tmp_path / "run").write_text(
         f"trap 'exit 75' TERM\necho >> {tmp_path}/log\nwhile :; do sleep 0.05; done\n"
     )
+    (tmp_path / "slow").write_text(f"""trap '[ "$BASH_COMMAND" != "{slow}" ] || sleep 1' DEBUG\n""")
     started = subprocess.Popen(
-        ["bash", LAUNCH / "preemptible.sh", "bash", tmp_path / "run"], stderr=subprocess.PIPE
+        ["bash", LAUNCH / "preemptible.sh", "bash", tmp_path / "run"],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "BASH_ENV": str(tmp_path / "slow")},
     )
-    while not (tmp_path / "log").exists():
+    while not (tmp_path / "log").exists() and started.poll() is None:
         time.sleep(0.02)
     started.send_signal(signal.SIGTERM)
     started.communicate(timeout=20)
