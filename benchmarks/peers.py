@@ -3,10 +3,10 @@
     python benchmarks/peers.py --out=peers.json
 
 Random weights, the same for all, and random images, in float32 on the CPU. PyTorch's step is the
-published one in our own words (`torch_step.py`), once as published and once without the gradients
-of the weights that the published attack computes and drops. PyTorch is not installed otherwise
-(extra `bench`); foolbox is left out where it is not. The cores have to be idle: where they are
-shared, PyTorch's threads wait for one another.
+published one in our own words (`torch_step.py`), once as published and once sparing: without the
+gradients of the weights that the published attack computes and drops. PyTorch is not installed
+otherwise (extra `bench`); foolbox is left out where it is not. The cores have to be idle: where
+they are shared, PyTorch's threads wait for one another.
 """
 
 import argparse
@@ -31,8 +31,8 @@ from cat_jax import attacks, build, data, distributed, networks, settings
 from cat_jax.configs import mnist, preact_cifar10
 from cat_jax.state import variables_of
 
-FOOLBOX, TORCH = "foolbox (JAX)", "PyTorch"
-SPARING = "PyTorch, no weight gradients in the attack"
+PUBLISHED, SPARING = "PyTorch, as published", "PyTorch, sparing"
+FOOLBOX = "foolbox (JAX)"
 PLAIN = "foolbox (JAX), convolutions as Flax has them"
 KEY = jax.random.key(0)
 Made = dict[str, Callable[[], Any]]
@@ -74,7 +74,9 @@ def pgd(num_images: int, num_steps: int = 10) -> Made:
     )
     model = torch_networks.twin(classifier, variables, images.shape[1:])
     x, y = torch_networks.to_torch(images), torch.tensor(np.asarray(labels)).long()
-    recipe = torch_step.Recipe(epsilon, epsilon / 4, num_steps, None, True, 0.0, 0.0, False)
+    recipe = torch_step.Recipe(
+        *(epsilon, epsilon / 4, num_steps, None, True, 0.0, 0.0), weight_gradients=False
+    )
     made: Made = {
         timing.OURS: lambda: np.asarray(ours(logits_fn, images, labels, KEY)),
         SPARING: lambda: torch_step.attack(model, x, y, torch.zeros_like(x), recipe),
@@ -145,7 +147,7 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
         return run
 
     sparing = published._replace(weight_gradients=False)
-    return {timing.OURS: ours, TORCH: theirs(published), SPARING: theirs(sparing)}
+    return {timing.OURS: ours, PUBLISHED: theirs(published), SPARING: theirs(sparing)}
 
 
 SGD = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)

@@ -102,7 +102,7 @@ def attack(
         else:
             (grad,) = torch.autograd.grad(loss, delta)
         with torch.no_grad():
-            delta = feasible(x, delta + recipe.step_size * grad.sign(), recipe)  # A new leaf.
+            delta = feasible(x, delta + recipe.step_size * grad.sign(), recipe)
     return delta.detach()
 
 

@@ -110,6 +110,19 @@ def test_preemptible_hands_a_signal_on_and_does_not_start_again(tmp_path, slow):
     assert started.returncode == 75 and (tmp_path / "log").read_text() == "\n"
 
 
+def test_local_hands_on_a_signal_that_comes_while_it_starts(stubbed, tmp_path):
+    (tmp_path / "bin" / "python").write_text(
+        "#!/usr/bin/env bash\n[ $1 != -c ] || { echo 1234; exit; }\n"
+        "trap 'exit 75' TERM\nfor ((i = 0; i < 200; i++)); do sleep 0.05; done\n"
+    )
+    (tmp_path / "early").write_text(
+        """trap '[ "$BASH_COMMAND" != "processes+=(\\$!)" ] || kill -TERM $$' DEBUG\n"""
+    )
+    started = time.monotonic()
+    done, _ = stubbed("launch/local.sh", "2", BASH_ENV=str(tmp_path / "early"))
+    assert done.returncode == 75 and time.monotonic() - started < 5
+
+
 def test_slurm_asks_for_what_the_run_takes_and_queues_itself_again(stubbed, tmp_path):
     lines = re.findall(r"^#SBATCH (.*)$", (LAUNCH / "slurm.sbatch").read_text(), re.M)
     options = dict(re.fullmatch(r"--([a-z-]+)(?:=(\S+))?", line).groups() for line in lines)

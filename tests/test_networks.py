@@ -77,8 +77,8 @@ def test_pixels_weights_and_outputs_keep_their_precision_around_a_bfloat16_insid
     assert first == "f32" and set(others) == {"bf16"}
 
 
-def loss_and_gradients(module, shape):
-    """Of random images, in training mode."""
+def loss_and_gradients(module, shape, rounded=None):
+    """Of random images, in training mode; weights and images are rounded to a dtype."""
     images = jax.random.uniform(jax.random.key(1), shape)
     inputs = (images, 0.1 * images) if len(inputs_of(module, shape)) > 1 else (images,)
 
@@ -86,19 +86,26 @@ def loss_and_gradients(module, shape):
         outputs, _ = module.apply(variables, *inputs, train=True, mutable=["batch_stats"])
         return jnp.mean(outputs**2)
 
-    variables = module.init(jax.random.key(0), *inputs)
-    return jax.jit(jax.value_and_grad(loss, (0, 1)))(variables, inputs)
+    given = module.init(jax.random.key(0), *inputs), inputs
+    if rounded is not None:
+        given = jax.tree.map(lambda leaf: leaf.astype(rounded).astype(leaf.dtype), given)
+    return jax.jit(jax.value_and_grad(loss, (0, 1)))(*given)
 
 
 @pytest.mark.parametrize("module, shape", SMALL + SLOW_LARGE)
-def test_a_bfloat16_inside_is_near_to_float32(module, shape):
-    def flat(tree):
-        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+def test_a_bfloat16_inside_moves_gradients_as_rounded_weights_and_images_do(module, shape):
+    shape = (8, 16, 16, shape[-1])  # Batch norm over few numbers would make noise of any rounding.
 
-    exact, near = (
-        flat(loss_and_gradients(each, shape)) for each in (module, module.clone(dtype=jnp.bfloat16))
-    )
-    assert 1e-5 < jnp.linalg.norm(near - exact) / jnp.linalg.norm(exact) < 0.1
+    def flat(*args):
+        leaves = jax.tree.leaves(loss_and_gradients(*args))
+        return jnp.concatenate([leaf.ravel() for leaf in leaves])
+
+    exact = flat(module, shape)
+    inside = jnp.linalg.norm(flat(module.clone(dtype=jnp.bfloat16), shape) - exact)
+    around = jnp.linalg.norm(flat(module, shape, jnp.bfloat16) - exact)
+    size = jnp.linalg.norm(exact)
+    # Max pooling has ties in bfloat16 that rounded weights alone do not make: 3% of SmallCNN's.
+    assert 1e-5 * size < inside < 1.5 * around + 0.04 * size and around < 0.3 * size
 
 
 @pytest.mark.parametrize("module, shape", [SMALL[-1], *SLOW_LARGE])
