@@ -6,11 +6,9 @@ give m0 + m1 + m2 and m1 - m2 - m3. Rows and columns in turn, that makes sixteen
 of all channels at once sixteen products of matrices. It rounds as little as the direct sum.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -22,10 +20,8 @@ FIRST, SECOND, SIGN = np.array([[0, 1, 2, 1], [2, 2, 1, 3], [-1, 1, -1, -1]])
 OF_WEIGHTS = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 OF_KERNEL = np.kron(OF_WEIGHTS, OF_WEIGHTS)  # [16, 9].
 OF_OUTPUTS = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])  # What of them takes product k.
-Grid = Sequence[Sequence[Array]]
 
 
-@functools.partial(jax.jit, static_argnames="turned")
 def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
     """[B, H, W, C] with [3, 3, C, O] -> [B, H, W, O], zeros around; H and W are even.
 
@@ -44,12 +40,17 @@ def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
     sums = _for_each_product(_sums(images), _lines(order, images.dtype))
     products = lax.dot_general(sums, weights, (contracted, ((0,), (0,))))
     products = products.reshape(4, 4, batch, rows, columns, -1)
-    outputs = _each_way(_of_products, [[products[i, j] for j in order] for i in order])
-    pixels = jnp.stack([jnp.stack(row, axis=3) for row in outputs], axis=2)
-    return pixels.reshape(batch, height, width, -1)
+
+    def pair(products: Array) -> tuple[Array, Array]:
+        """The two outputs of four products, along a column or a row."""
+        a, b, c, d = (products[k] for k in order)
+        return a + b + c, b - c - d
+
+    pixels = jnp.stack([jnp.stack(pair(row), axis=3) for row in pair(products)], axis=2)
+    # Held together: XLA would make four images of the outputs for batch norm's sums over them.
+    return lax.optimization_barrier(pixels.reshape(batch, height, width, -1))
 
 
-@jax.jit
 def correlate(images: Array, grad: Array) -> Array:
     """The gradient of `convolve`'s kernel: [B, H, W, C] with [B, H, W, O] -> [3, 3, C, O]."""
     batch, height, width, features = grad.shape
@@ -114,13 +115,3 @@ def _each_with_each(of_four: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _for_each_product(function: Callable[[Any], Array], lines: Any) -> Array:
     """[16, ...], in a loop, whose one body compiles in half the time and runs no slower."""
     return lax.scan(lambda _, line: (None, function(line)), None, lines)[1]
-
-
-def _of_products(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
-    return a + b + c, b - c - d
-
-
-def _each_way(function: Callable[..., tuple[Array, ...]], grid: Grid) -> Grid:
-    """`function` of the grid's columns, then of the rows of what that gave."""
-    columns = [function(*column) for column in zip(*grid, strict=True)]
-    return [function(*row) for row in zip(*columns, strict=True)]
