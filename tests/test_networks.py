@@ -72,9 +72,10 @@ def test_pixels_weights_and_outputs_keep_their_precision_around_a_bfloat16_insid
 
     kept = jax.tree.leaves((variables, jax.eval_shape(run, variables, *inputs)))
     assert {leaf.dtype for leaf in kept} == {jnp.dtype("float32")}
-    steps = str(jax.make_jaxpr(run)(variables, *inputs))
-    first, *others = re.findall(r":(\w+)\[[\d,]*\] = conv_general_dilated", steps)
-    assert first == "f32" and set(others) == {"bf16"}
+    steps = jax.jit(run).lower(variables, *inputs).as_text()
+    seen = re.findall(r"stablehlo\.convolution.* : \(tensor<[\dx]*x(\d+)x(\w+)>", steps)
+    few, *more = sorted({(int(channels), dtype) for channels, dtype in seen})
+    assert few == (shape[-1], "f32") and {d for _, d in more} == {"bf16"}
 
 
 def loss_and_gradients(module, shape, rounded=None):
