@@ -19,7 +19,7 @@ def start_fast() -> None:
     # Tracing makes objects by the million that stay; looking at them takes a fifth of its time.
     gc.set_threshold(100_000)
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(files.cache_folder() / _processor()))
+        jax.config.update("jax_compilation_cache_dir", str(files.cache_folder() / processor()))
 
 
 def compute_deterministically() -> None:
@@ -31,8 +31,8 @@ def compute_deterministically() -> None:
     os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
 
-def _processor() -> str:
-    """Of a processor's kind: code compiled for one may not run on another of the same home."""
+def processor() -> str:
+    """The name of a processor's kind: code compiled for one may not run on another."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         kind = next(line for line in lines if line.startswith(("flags", "Features")))

@@ -11,6 +11,7 @@ import jax
 
 from cat_jax import checkpoint, data, distributed, logs, validation
 from cat_jax.build import Experiment
+from cat_jax.kept_step import KeptStep
 from cat_jax.logs import MetricsLog, NonFiniteLoss, Pace
 from cat_jax.saving import Saver
 from cat_jax.state import TrainState
@@ -71,6 +72,7 @@ class _Run:
     ) -> None:
         config = experiment.config
         self.experiment, self.config, self.devices = experiment, config, devices
+        self.step_fn = KeptStep(experiment.step_fn, str(config), devices)
         self.folders = workdir / "checkpoints"
         self.last = self.folders / "last"
         self.class_names = dataset.class_names
@@ -117,7 +119,7 @@ class _Run:
             while done < total:
                 self.saver.poll()
                 count = self._until_event(done)
-                state, metrics = self.experiment.step_fn(state, self.feed(done, count), key)
+                state, metrics = self.step_fn(state, self.feed(done, count), key)
                 done, bar_text, stopping = done + count, {}, agree(stop.asked)
                 self.log.add(done, metrics, count)
                 validate, save = self._validates_at(done), stopping or self._saves_at(done)

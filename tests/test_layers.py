@@ -38,6 +38,7 @@ LAYERS = {
     "methods": 3,
     "phases": 4,
     "train_step": 4,
+    "kept_step": 5,
     "skipping": 4,
     "evaluate": 4,
     "checks": 5,

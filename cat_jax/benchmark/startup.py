@@ -58,7 +58,10 @@ class Compilations:
             for stage in STAGES.values()
         }
 
-    def compiled(self, start: int = 0) -> list[str]:
-        """What was compiled, by name, from event `start` on; the longest to compile first."""
-        found = [event for event in self.events[start:] if event.stage == "compiling"]
+    def lowered(self, start: int = 0) -> list[str]:
+        """What was made ready, by name, from event `start` on; the longest to lower first.
+
+        Lowered is also what was compiled before, and is read.
+        """
+        found = [event for event in self.events[start:] if event.stage == "lowering"]
         return [event.function for event in sorted(found, key=lambda event: -event.seconds)]
