@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import build, data, networks, settings
+from cat_jax import build, data, kept_step, networks, settings
 from cat_jax.benchmark import __main__ as benchmark
 from cat_jax.benchmark import flops, measure, timing
 from cat_jax.configs import preact_cifar10
@@ -97,6 +97,19 @@ def test_a_run_measures_each_phase_and_the_whole_and_compiles_once(measured):
     assert parts == pytest.approx(start["total"], rel=0.01)
     assert found["memory"]["temp"] > 0 and found["matmul"]["flops_per_second"] > 1e8
     assert found["images"] == "as prepared" and found["device"]["count"] == 1
+
+
+def test_a_step_that_jax_keeps_is_measured_too(monkeypatch):
+    """As on a GPU, where the first step compiles in its own time."""
+    monkeypatch.setattr(kept_step, "_folder", lambda devices: None)
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    monkeypatch.setattr(timing, "SIZES", (128,))
+    found = measure.measure(small_runs.quick_config(), 1, phases=False)
+    assert found["compilations"] == 1 and found["memory"]["temp"] > 0
+    start = found["start"]
+    assert start["compiling"] > start["waiting"] == 0
+    assert start["running"] > 0
+    assert start["ready"] + start["running"] == pytest.approx(start["total"], rel=0.01)
 
 
 def test_a_runs_operations_by_xla_are_those_by_hand(measured):
