@@ -244,9 +244,9 @@ def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
 def test_a_run_killed_at_some_steps_equals_the_uninterrupted_one_bitwise(tmp_path):
     deadly = (
         "import os, signal\nfrom cat_jax import logs\nadd = logs.MetricsLog.add\n"
-        "def deadly(self, step, metrics):\n"
+        "def deadly(self, step, *rest):\n"
         "    if step == {}: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return add(self, step, metrics)\n"
+        "    return add(self, step, *rest)\n"
         "logs.MetricsLog.add = deadly"
     )
 
