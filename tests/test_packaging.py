@@ -107,7 +107,7 @@ def installed(built, tmp_path_factory):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     (wheel,) = built.glob("*.whl")
-    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    pip = (sys.executable, "-I", "-m", "pip", "--python", python, "--disable-pip-version-check")
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     paths = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
