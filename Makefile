@@ -13,10 +13,10 @@ lint:
 	$(python) -m mypy
 
 test:
-	$(python) -m pytest -m "not slow"
+	$(python) -m pytest -n 2
 
 test-all:
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(python) -m pytest
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(python) -m pytest -n 2 -m ""
 
 quickstart:
 	launch/quickstart.sh

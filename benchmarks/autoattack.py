@@ -31,9 +31,13 @@ import torchattacks
 from jax.tree_util import Partial
 from ml_collections import ConfigDict
 
-from cat_jax import attacks, build, checkpoint, data, settings, validation, workdirs
+from cat_jax import attacks, data
 from cat_jax.configs import _kept
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import build_experiment
+from cat_jax.storage import checkpoint, run_folder
+from cat_jax.training import validation
 
 NUM_STEPS, NUM_QUERIES = 100, 5000  # AutoAttack's, and those of `attacks.standard`.
 SLACK = 1e-6  # By which float32 may leave the ball.
@@ -91,7 +95,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
       UsageError: if there is no such run, or its network has no PyTorch twin.
       RuntimeError: if the two networks differ, or an attack broke its rules.
     """
-    if workdirs.read_config(options.workdir) is None:
+    if run_folder.read_config(options.workdir) is None:
         raise UsageError(f"{options.workdir} holds no config.json; name a run: --workdir=runs/x.")
     config = settings.resolve(_kept.get_config(str(options.workdir)))
     dataset = data.load(config.dataset, options.data_dir or config.data_dir)
@@ -150,7 +154,7 @@ def restore(
     config: ConfigDict, dataset: data.Dataset, options: argparse.Namespace
 ) -> tuple[Any, Any, int]:
     """The run's classifier, the variables in its checkpoint, and their step."""
-    experiment = build.experiment(config, dataset.spec, jax.local_devices()[:1])
+    experiment = build_experiment(config, dataset.spec, jax.local_devices()[:1])
     found = checkpoint.newest(options.workdir / "checkpoints" / options.checkpoint)
     if found is None:
         raise UsageError(f"{options.workdir} holds no checkpoint {options.checkpoint}/.")

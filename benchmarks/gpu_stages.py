@@ -145,7 +145,7 @@ def stages(scale: Scale, folder: pathlib.Path, cifar: pathlib.Path) -> dict[str,
         name = f"golden {dtype}"
         add(name, seconds, *pytest, "-k", chosen, *tests, read=read, environment=precise)
     for name, (flags, seconds) in scale.benchmarks.items():
-        add(name, seconds, "-m", "cat_jax.benchmark", *flags, *data, "--out={out}", least=30)
+        add(name, seconds, "-m", "benchmarks.step_cost", *flags, *data, "--out={out}", least=30)
 
     mnist = folder / "mnist"
     main = ("-m", "cat_jax.main")

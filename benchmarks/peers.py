@@ -27,9 +27,12 @@ import torch_networks
 import torch_step
 from jax.tree_util import Partial
 
-from cat_jax import attacks, build, data, distributed, networks, settings
+from cat_jax import attacks, data, networks
 from cat_jax.configs import mnist, preact_cifar10
-from cat_jax.state import variables_of
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import build_experiment
+from cat_jax.runtime import processes
+from cat_jax.step.state import variables_of
 
 PUBLISHED, SPARING = "PyTorch, as published", "PyTorch, sparing"
 FOOLBOX = "foolbox (JAX)"
@@ -101,7 +104,7 @@ def with_derived_gradients(run: Callable[[], Any]) -> Callable[[], Any]:
         )
 
     def patched() -> Any:
-        with mock.patch("cat_jax.networks.conv.conv", convolve):
+        with mock.patch("cat_jax.networks._cpu.conv.conv", convolve):
             return run()
 
     return patched
@@ -113,7 +116,7 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
     config.batch_size = num_images
     config.augment = "none"
     config = settings.resolve(config)
-    experiment = build.experiment(config, spec, jax.local_devices()[:1])
+    experiment = build_experiment(config, spec, jax.local_devices()[:1])
     rng = np.random.default_rng(0)
     images = rng.uniform(size=(num_images, *spec.image_shape)).astype(np.float32)
     labels = rng.integers(spec.num_classes, size=num_images).astype(np.int32)
@@ -131,7 +134,7 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
         *(config.method.beta, config.method.beta1),
     )
     x, y = torch_networks.to_torch(images), torch.tensor(labels).long()
-    held = {"state": distributed.replicate(state, jax.local_devices()[:1])}
+    held = {"state": processes.replicate(state, jax.local_devices()[:1])}
 
     def ours() -> None:
         batch = {"image": images[None], "label": labels[None]}

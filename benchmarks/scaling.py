@@ -98,7 +98,7 @@ def load(options: argparse.Namespace, back_end: str) -> Any:
     """The resolved config."""
     import importlib.util
 
-    from cat_jax import settings
+    from cat_jax.experiment import settings
 
     path, _, variant = options.config.partition(":")
     spec = importlib.util.spec_from_file_location("config", path)
@@ -116,11 +116,13 @@ def parts(config: Any) -> tuple[Any, dict[str, Any], Any]:
     import jax
     import numpy as np
 
-    from cat_jax import build, data, distributed
+    from cat_jax import data
+    from cat_jax.experiment import build_experiment
+    from cat_jax.runtime import processes
 
     devices = jax.devices()
     dataset = data.load(config.dataset, config.data_dir)
-    experiment = build.experiment(config, dataset.spec, devices)
+    experiment = build_experiment(config, dataset.spec, devices)
     indices = np.arange(config.batch_size) % len(dataset.train.labels)
     indices = indices.reshape(len(devices), -1)
     batch = {
@@ -128,7 +130,7 @@ def parts(config: Any) -> tuple[Any, dict[str, Any], Any]:
         "label": dataset.train.labels[indices],
         "index": indices.astype(np.int32),
     }
-    return experiment, batch, distributed.replicate(experiment.begin(), devices)
+    return experiment, batch, processes.replicate(experiment.begin(), devices)
 
 
 if __name__ == "__main__":

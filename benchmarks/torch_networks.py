@@ -12,8 +12,8 @@ from flax import linen
 from torch import nn
 from torch.nn import functional
 
-from cat_jax import torch_weights
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.weights import pytorch_names
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # (features, stride of the first block)
 
@@ -148,7 +148,7 @@ def twin(network: linen.Module, variables: Any, image_shape: tuple[int, ...]) ->
     if name not in TWINS:
         raise UsageError(f"{name} has no PyTorch twin; available: {', '.join(TWINS)}.")
     made = TWINS[name](network, image_shape)
-    entries = torch_weights.to_state_dict(name, variables)
+    entries = pytorch_names.to_state_dict(name, variables)
     found = made.load_state_dict(
         {key: torch.tensor(value) for key, value in entries.items()}, strict=False
     )

@@ -1,31 +1,22 @@
 """Lists the commands: python -m cat_jax."""
 
-import ast
-import pathlib
 import sys
 import textwrap
 from collections.abc import Sequence
 
 from cat_jax import __version__
 
-
-def commands() -> dict[str, str]:
-    """The name of each module that can be run, and the first line of its docstring.
-
-    None is imported: that takes seconds.
-    """
-    folder = pathlib.Path(__file__).parent
-    found = {}
-    for file in sorted([*folder.glob("[!_]*.py"), *folder.glob("*/__main__.py")]):
-        source = file.read_text(encoding="utf-8")
-        if 'if __name__ == "__main__":' in source:
-            name = file.parent.name if file.stem == "__main__" else file.stem
-            found[name] = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-    return found
+COMMANDS = {
+    "main": "Trains and evaluates one experiment.",
+    "data": "Prepares a data set, once.",
+    "report": "Prints runs beside each other, or a table of the paper filled with them.",
+    "weights.export": "Exports trained networks with a model card, or adversarial images.",
+    "theory": "Computes the paper's theorems in the plane, and writes a page of them.",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the list, or with --version that; 2 for what it does not understand."""
+    """Prints the list, or the version for --version; returns 2 for anything else."""
     if list(arguments) == ["--version"]:
         print(f"cat_jax {__version__}")
         return 0
@@ -36,9 +27,9 @@ def main(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    print(f"cat_jax {__version__}: calibrated adversarial training. Each has --help:\n")
-    for name, line in commands().items():
-        command = f"  {f'python -m cat_jax.{name}':<27}  "
+    print(f"cat_jax {__version__}: Calibrated Adversarial Training. Each command has --help:\n")
+    for name, line in COMMANDS.items():
+        command = f"  {f'python -m cat_jax.{name}':<32}  "
         print(textwrap.fill(line, 80, initial_indent=command, subsequent_indent=" " * len(command)))
     return 0
 

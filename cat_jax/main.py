@@ -11,9 +11,9 @@ only attacks, here as AutoAttack does.
 
     python -m cat_jax.main --mode=evaluate --config=cat_jax:mnist --workdir=runs/x --weights=FILE
 
-attacks the network in a file: a published PyTorch checkpoint, or what `python -m cat_jax.export`
-wrote. The config names the network, the normalisation and the data; results.jsonl names the file
-and its SHA-256.
+attacks the network in a file: a published PyTorch checkpoint, or what
+`python -m cat_jax.weights.export` wrote. The config names the network, the normalisation and the
+data; results.jsonl names the file and its SHA-256.
 
     python -m cat_jax.main --config=cat_jax:digits --workdir=runs/s --sweep=beta1=0.1,0.3
 
@@ -57,24 +57,9 @@ from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from cat_jax import (
-    backend,
-    build,
-    command_line,
-    console,
-    data,
-    distributed,
-    files,
-    logs,
-    robustness,
-    settings,
-    sweep,
-    train,
-    verify,
-    weights,
-    workdirs,
-)
-from cat_jax.command_line import (
+from cat_jax import data, weights
+from cat_jax.cli import banner, command_line, sweep
+from cat_jax.cli.command_line import (
     CLUSTER,
     CONFIG,
     COORDINATOR,
@@ -93,9 +78,15 @@ from cat_jax.command_line import (
     parse,
 )
 from cat_jax.configs import _kept
+from cat_jax.errors import Damaged, UsageError
+from cat_jax.evaluation import robustness
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.report import tables
-from cat_jax.types import UsageError
-from cat_jax.weights import Loaded
+from cat_jax.runtime import backend, processes, terminal
+from cat_jax.storage import run_folder, verify
+from cat_jax.training import loop
+from cat_jax.weights.loading import Loaded
 
 logger = logging.getLogger("cat_jax.main")  # Not __main__, which the handler is not of.
 flags.adopt_module_key_flags(command_line)  # For --help.
@@ -122,30 +113,30 @@ def run(
     """
     given = None if config is None else settings.resolve(config)
     wanted = mode == "evaluate" and not weights_file
-    resolved = distributed.from_first(lambda: _settle(given, workdir, wanted))
+    resolved = processes.from_first(lambda: _settle(given, workdir, wanted))
     devices = jax.devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
-    distributed.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
-    experiment = build.experiment(resolved, dataset.spec, devices)
+    processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
+    experiment = build_experiment(resolved, dataset.spec, devices)
     robustness.check_size(resolved, dataset)
     loaded = None
     if weights_file:
         shape, network = dataset.spec.image_shape, experiment.classifier
-        loaded = distributed.from_first(
+        loaded = processes.from_first(
             lambda: weights.load(weights_file, network, image_shape=shape)
         )
         settings.refuse_other_labels(weights_file, loaded.fields, resolved)
     with contextlib.ExitStack() as stack:
 
         def claim() -> None:
-            stack.enter_context(workdirs.claimed(workdir))
+            stack.enter_context(run_folder.claimed(workdir))
             _settle(resolved, workdir, wanted)  # Again: it may have been another's until now.
-            workdirs.refuse_other_data(workdir, dataset.fingerprint)
+            run_folder.refuse_other_data(workdir, dataset.fingerprint)
 
-        distributed.from_first(claim)
+        processes.from_first(claim)
         try:
             return _run(experiment, dataset, workdir, mode, command, loaded)
-        except files.Damaged as error:
+        except Damaged as error:
             raise UsageError(str(error)) from error
         except BrokenPipeError:  # Standard output's.
             raise
@@ -167,10 +158,10 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> C
     Raises:
       UsageError: if there is neither, or the workdir is of another, or has nothing to evaluate.
     """
-    if workdirs.read_config(workdir) is not None:
+    if run_folder.read_config(workdir) is not None:
         kept = settings.resolve(_kept.get_config(str(workdir)))
         config = config or kept
-        workdirs.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
+        run_folder.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
     if config is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
     if wanted and not (workdir / "checkpoints").is_dir():
@@ -179,7 +170,7 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> C
 
 
 def _run(
-    experiment: build.Experiment,
+    experiment: Experiment,
     dataset: data.Dataset,
     workdir: pathlib.Path,
     mode: str,
@@ -188,24 +179,35 @@ def _run(
 ) -> bool:
     """What `run` does in a workdir that is its own."""
     config, devices = experiment.config, jax.devices()
-    for name in workdirs.LINES:  # What is damaged is said now, and not after the training.
-        workdirs.read_lines(workdir, name)
-    if mode == "train" or workdirs.read_config(workdir) is None:
-        workdirs.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
-    logger.info("%s", console.banner(experiment, dataset, workdir, trains=mode == "train"))
-    whole = mode == "evaluate" or train.train(experiment, dataset, workdir, devices)
+    for name in run_folder.LINES:  # What is damaged is said now, and not after the training.
+        run_folder.read_lines(workdir, name)
+    if mode == "train" or run_folder.read_config(workdir) is None:
+        run_folder.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
+    logger.info("%s", banner.banner(experiment, dataset, workdir, trains=mode == "train"))
+    whole = mode == "evaluate" or loop.train(experiment, dataset, workdir, devices)
+    mask_text = ""
     if loaded is not None:
         robustness.evaluate_file(experiment, dataset, workdir, devices, loaded)
     elif whole:
-        robustness.evaluate(experiment, dataset, workdir, devices)
+        mask_text = robustness.evaluate(experiment, dataset, workdir, devices)
     else:
         logger.info("To go on, give the same command again%s", f": {command}" if command else ".")
+    if experiment.attacks and whole:
+        _print_results(workdir, mask_text)
     if command:
-        workdirs.note_command(workdir, command)
+        run_folder.note_command(workdir, command)
     from cat_jax.report import page  # With matplotlib, for which the first step need not wait.
 
     logger.info("Report: %s", page.write_page(workdir))
     return whole
+
+
+def _print_results(workdir: pathlib.Path, mask_text: str) -> None:
+    print(tables.runs_table([workdir]))
+    print("\n" + tables.costs_table(workdir))
+    print("\n" + tables.checks_list(workdir))
+    if mask_text:
+        print("\n" + mask_text)
 
 
 def run_sweep(
@@ -230,7 +232,7 @@ def run_sweep(
         return run(config, folder, mode, command)
 
     def done(config: ConfigDict, folder: pathlib.Path) -> bool:
-        return distributed.from_first(lambda: _is_done(config, folder))
+        return processes.from_first(lambda: _is_done(config, folder))
 
     ended = sweep.run_all(made, workdir, run_one, done=done)
     if ended:
@@ -260,11 +262,11 @@ def run_verify(workdir: pathlib.Path, *, as_json: bool = False) -> bool:
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
-    if workdirs.read_config(workdir) is None:
+    if run_folder.read_config(workdir) is None:
         return False
     resolved = settings.resolve(config)
     spec = data.load(resolved.dataset, resolved.data_dir).spec
-    made = build.experiment(resolved, spec, jax.devices())
+    made = build_experiment(resolved, spec, jax.devices())
     return sweep.is_done(config, workdir, made.num_steps, {a.name for a in made.attacks})
 
 
@@ -279,21 +281,21 @@ def main(argv: Sequence[str]) -> None:
         backend.start_fast()
         if DETERMINISTIC.value:
             backend.compute_deterministically()
-        distributed.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
-        logs.start(jax.process_index(), quiet=QUIET.value)
-        with distributed.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
-            apart = JSON.value and distributed.is_first()
-            with console.aside(quiet=QUIET.value) if apart else contextlib.nullcontext():
+        processes.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
+        terminal.start(jax.process_index(), quiet=QUIET.value)
+        with processes.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
+            apart = JSON.value and processes.is_first()
+            with banner.aside(quiet=QUIET.value) if apart else contextlib.nullcontext():
                 if SWEEP.value or SEEDS.value:
                     more = (SWEEP.value, SEEDS.value, command)
                     whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
                 else:
                     whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
             if apart:
-                print(console.document(workdir, finished=whole))
+                print(banner.document(workdir, finished=whole))
         if not whole:
             sys.exit(STOPPED_STATUS.value)
-    except (UsageError, files.Damaged) as error:
+    except (UsageError, Damaged) as error:
         fail(str(error))
     except BrokenPipeError:  # The reader, such as head, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -302,20 +304,20 @@ def main(argv: Sequence[str]) -> None:
             "Interrupted. What was saved is kept; to go on, give the same command again."
         )
         if jax.distributed.is_initialized():
-            distributed.leave(console.INTERRUPTED)
-        sys.exit(console.INTERRUPTED)
+            processes.leave(banner.INTERRUPTED)
+        sys.exit(banner.INTERRUPTED)
     except Exception as error:
         if not jax.distributed.is_initialized():
             raise
-        if not distributed.is_loss(error):
+        if not processes.is_loss(error):
             traceback.print_exc()
-            distributed.leave(1)
+            processes.leave(1)
         logger.error(
             "Another process is gone (%s). Start all of them again with the same commands: the run "
             "goes on from its last checkpoint.",
             str(error).split("\n")[0],
         )
-        distributed.leave(distributed.TRY_AGAIN)
+        processes.leave(processes.TRY_AGAIN)
 
 
 if __name__ == "__main__":

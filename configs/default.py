@@ -13,7 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 # A method without a mask network has M = 1.
 _WITHOUT_MASK = {"mask_net.name": "OnesMask"}

@@ -9,4 +9,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"
 set_up dev
 
-exec "$python" -m pytest -m "not slow" "$@"
+exec "$python" -m pytest -n 2 "$@"

@@ -22,7 +22,8 @@ from cat_jax.attacks.apgd import (
     window_lengths,
 )
 from cat_jax.attacks.targets import likeliest_wrong
-from cat_jax.types import DEVICES, UsageError, Views
+from cat_jax.errors import UsageError
+from cat_jax.types import DEVICES, Views
 
 KEY = jax.random.key(0)
 LOSSES = {"ce": objectives.adversarial_cross_entropy, "dlr": adversarial_logit_ratio, "t": None}

@@ -8,7 +8,7 @@ from jax.tree_util import Partial
 
 from cat_jax import attacks
 from cat_jax.attacks.balls import BALLS, l2_norm
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 KEY = jax.random.key(0)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cat_jax.data import crop_flip, to_unit, unchanged
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 augment = jax.jit(crop_flip, static_argnames=("padding", "mode"))
 

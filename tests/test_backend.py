@@ -5,7 +5,7 @@ import os
 import jax
 import pytest
 
-from cat_jax import backend
+from cat_jax.runtime import backend
 
 
 @pytest.fixture

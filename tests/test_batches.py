@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cat_jax.data import Clock, batch_indices, batches, padded_batches
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 # (examples, batch size): dividing, not dividing, one batch an epoch, batches over several epochs.
 SIZES = [(12, 4), (10, 4), (7, 7), (5, 13), (1, 3), (1437, 128)]

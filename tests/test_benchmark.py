@@ -1,4 +1,4 @@
-"""python -m cat_jax.benchmark: operations counted by hand and by XLA, and one small run of it."""
+"""python -m benchmarks.step_cost: operations by hand and by XLA, and a small run."""
 
 import json
 import sys
@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import build, data, kept_step, networks, settings
-from cat_jax.benchmark import __main__ as benchmark
-from cat_jax.benchmark import flops, measure, timing
+from benchmarks.step_cost import __main__ as benchmark
+from benchmarks.step_cost import flops, measure, timing
+from cat_jax import data, networks
 from cat_jax.configs import preact_cifar10
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import build_experiment
 
 NETWORKS = {
     "SmallCNN": (networks.SmallCNN(), (28, 28, 1)),
@@ -55,7 +57,7 @@ def test_layers_by_hand_have_the_products_that_xla_counts(name):
 def test_cat_on_preact_resnet18_is_about_270_pflop():
     """140 epochs of 50,000: what the time on a GPU is reckoned from."""
     config = settings.resolve(preact_cifar10.get_config("cat_cw"))
-    made = build.experiment(config, data.Spec((32, 32, 3), 10, 50_000), jax.local_devices()[:1])
+    made = build_experiment(config, data.Spec((32, 32, 3), 10, 50_000), jax.local_devices()[:1])
     work = flops.by_hand(made, (32, 32, 3))
     an_image = sum(sum(one) for one in work.values()) / config.batch_size
     assert 140 * 50_000 * an_image == pytest.approx(270e15, rel=0.02)
@@ -101,7 +103,6 @@ def test_a_run_measures_each_phase_and_the_whole_and_compiles_once(measured):
 
 def test_a_step_that_jax_keeps_is_measured_too(monkeypatch):
     """As on a GPU, where the first step compiles in its own time."""
-    monkeypatch.setattr(kept_step, "_folder", lambda devices: None)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     monkeypatch.setattr(timing, "SIZES", (128,))
     found = measure.measure(small_runs.quick_config(), 1, phases=False)

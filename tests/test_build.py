@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import build, data, settings
+from cat_jax import data
 from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
-from cat_jax.report import paper
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import build_experiment
+from cat_jax.experiment.method import build_method
+from cat_jax.experiment.network import build_networks
+from cat_jax.experiment.optimizer import build_optimizer
+from cat_jax.report import published_numbers
 
 NO_MASK = {"mask_net.name": "OnesMask"}
 SPECS = {
@@ -60,7 +65,7 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
     config = MODULES[name].get_config(variant)
     config.conventions = conventions
     config.batch_size = 4
-    made = build.experiment(settings.resolve(config), SPECS[name], jax.local_devices()[:1])
+    made = build_experiment(settings.resolve(config), SPECS[name], jax.local_devices()[:1])
     state = jax.eval_shape(made.init)
     batch = {
         "image": jax.ShapeDtypeStruct((1, 4, *SPECS[name].image_shape), jnp.uint8),
@@ -82,7 +87,7 @@ def test_a_wide_network_has_the_depth_and_width_of_the_config():
     for sizes in ({}, {"depth": 28, "widen_factor": 4}):
         config = wrn_cifar10.get_config("cat_cw")
         config.classifier.update(sizes)
-        network, _ = build.build_networks(settings.resolve(config), SPECS["wrn_cifar10"])
+        network, _ = build_networks(settings.resolve(config), SPECS["wrn_cifar10"])
         wanted = {"depth": 34, "widen_factor": 10} | sizes
         assert {name: getattr(network, name) for name in wanted} == wanted
 
@@ -117,7 +122,7 @@ def test_learning_rates_drop_at_the_first_step_of_the_epoch(module, conventions,
     num_train = {"mnist": 60_000, "cifar10": 50_000}[config.dataset] - config.num_validation
     for optimizer in (config.optimizer, config.mask_optimizer):
         clock = data.Clock(num_train, config.batch_size)
-        _, rate = build.build_optimizer(optimizer, clock, config.num_epochs)
+        _, rate = build_optimizer(optimizer, clock, config.num_epochs)
         for step, value in boundaries:
             np.testing.assert_allclose(rate(step), value, rtol=1e-5)
             np.testing.assert_allclose(rate(step - 1), 10 * value, rtol=1e-5)
@@ -127,7 +132,7 @@ def rates(overrides, steps):
     """Learning rates of 10 epochs of 8 steps each."""
     config = small_runs.config(**overrides)
     resolved = settings.resolve(config).optimizer
-    rate = build.build_optimizer(resolved, data.Clock(80, 10), 10)[1]
+    rate = build_optimizer(resolved, data.Clock(80, 10), 10)[1]
     return [float(jax.jit(rate)(step)) for step in steps]
 
 
@@ -164,7 +169,7 @@ def test_weight_decay_is_of_what_it_says(decay, decayed):
     resolved = settings.resolve(config).optimizer
     resolved = resolved.copy_and_resolve_references()
     resolved.name, resolved.momentum = "sgd", 0.0
-    tx, _ = build.build_optimizer(resolved, data.Clock(80, 10), 10)
+    tx, _ = build_optimizer(resolved, data.Clock(80, 10), 10)
     params = {n: jnp.ones((2,) * n) for n in (1, 2)}
     zeros = jax.tree.map(jnp.zeros_like, params)
     updates, _ = tx.update(zeros, tx.init(params), params)
@@ -173,13 +178,13 @@ def test_weight_decay_is_of_what_it_says(decay, decayed):
 
 def test_the_friendly_attacks_tau_follows_the_epochs():
     config = small_runs.config(**{"method.name": "fat", "attack.tau_epochs": (1, 3)} | NO_MASK)
-    tau = build.build_method(settings.resolve(config), data.Clock(80, 10)).schedules["tau"]
+    tau = build_method(settings.resolve(config), data.Clock(80, 10)).schedules["tau"]
     assert [int(tau(step)) for step in (0, 7, 8, 23, 24, 79)] == [0, 0, 1, 1, 2, 2]
 
 
 def test_weight_perturbation_waits_for_its_warm_up():
     config = small_runs.config(**{"awp.gamma": 0.01, "awp.warmup_epochs": 2})
-    gamma = build.build_method(settings.resolve(config), data.Clock(80, 10)).weight_perturbation
+    gamma = build_method(settings.resolve(config), data.Clock(80, 10)).weight_perturbation
     np.testing.assert_allclose([gamma(step) for step in (0, 15, 16, 79)], [0, 0, 0.01, 0.01])
 
 
@@ -194,7 +199,7 @@ def test_radii_in_epsilons():
 def test_each_published_row_is_a_variant_and_at_most_two_overrides():
     """Those of the tables; `attack.epsilon` or `method.beta1` (and `beta`) is all that changes."""
     for table, module in ROWS_OF.items():
-        rows = {key[3] for key in paper.numbers() if key[0] == table}
+        rows = {key[3] for key in published_numbers.numbers() if key[0] == table}
         named = set()
         for variant in MODULES[module].VARIANTS:
             config = MODULES[module].get_config(variant)
@@ -204,7 +209,9 @@ def test_each_published_row_is_a_variant_and_at_most_two_overrides():
                         config.attack.epsilon = epsilon
                         if variant.startswith("cat") and module != "mnist":
                             config.method.update(beta=beta, beta1=beta1)
-                        named |= set(paper.row_names(settings.as_dict(settings.resolve(config))))
+                        named |= set(
+                            published_numbers.row_names(settings.as_dict(settings.resolve(config)))
+                        )
         assert rows <= named, rows - named
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 import small_runs
 
-from cat_jax import checkpoint
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.storage import checkpoint
 
 
 @pytest.fixture(scope="module")

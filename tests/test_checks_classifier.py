@@ -11,8 +11,8 @@ from jax.tree_util import Partial
 from cat_jax import checks, data, losses
 from cat_jax.checks import findings
 from cat_jax.checks.classifier import radii_to_one
+from cat_jax.errors import UsageError
 from cat_jax.networks.norm import BatchNorm
-from cat_jax.types import UsageError
 
 NAMES = (
     "finite logits repeatable independent zero_gradients restarts growing_epsilon epsilon_one"

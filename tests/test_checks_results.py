@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cat_jax import checks
-from cat_jax.checks.results import sign_test
-from cat_jax.types import UsageError
+from cat_jax.checks.comparison import sign_test
+from cat_jax.errors import UsageError
 
 N = 1000
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cat_jax.report import claims
-from cat_jax.report.verdicts import (
+from cat_jax.paper import claims
+from cat_jax.paper.verdicts import (
     CONTRADICTED,
     SUPPORTED,
     UNDECIDED,

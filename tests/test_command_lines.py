@@ -18,9 +18,14 @@ from absl import flags
 from absl.testing import flagsaver
 from hypothesis import strategies as st
 
-from cat_jax import command_line, data, logs, main, robustness, settings, sweep, train
+from cat_jax import data, main
+from cat_jax.cli import command_line, sweep
 from cat_jax.configs import digits
+from cat_jax.evaluation import robustness
+from cat_jax.experiment import settings
 from cat_jax.report import page
+from cat_jax.runtime import terminal
+from cat_jax.training import loop
 
 SCHEMA = digits.get_config()
 PATHS = list(sweep._paths(SCHEMA))
@@ -170,10 +175,10 @@ def test_random_command_lines_are_runs_or_are_refused_in_one_line(
 ):
     load = functools.cache(data.load)
     monkeypatch.setattr(data, "load", load)
-    monkeypatch.setattr(train, "train", trace if count > 200 else lambda *_: True)
+    monkeypatch.setattr(loop, "train", trace if count > 200 else lambda *_: True)
     monkeypatch.setattr(robustness, "evaluate", lambda *_: None)
     monkeypatch.setattr(page, "write_page", lambda workdir: workdir)
-    monkeypatch.setattr(logs, "start", lambda process, quiet: None)
+    monkeypatch.setattr(terminal, "start", lambda process, quiet: None)
     seen = {True: 0, False: 0}
 
     @hypothesis.settings(

@@ -12,7 +12,9 @@ import pytest
 import small_runs
 
 import cat_jax
-from cat_jax import __main__, console, logs, stopping
+from cat_jax import __main__
+from cat_jax.cli import banner
+from cat_jax.runtime import signals, terminal
 
 
 class Terminal(io.StringIO):
@@ -30,7 +32,7 @@ def told(monkeypatch):
 
     def start(stream, **settings):
         monkeypatch.setattr(sys, "stderr", stream)
-        logs.start(0, **settings)
+        terminal.start(0, **settings)
 
     yield start
     package.propagate, package.handlers = kept[1:]
@@ -40,7 +42,7 @@ def told(monkeypatch):
 def test_the_banner_says_what_will_run_and_where_it_goes(tmp_path):
     made, dataset, _ = small_runs.experiment(small_runs.config(), 4)
     trained, evaluated = (
-        console.banner(made, dataset, tmp_path / "x", trains=trains) for trains in (True, False)
+        banner.banner(made, dataset, tmp_path / "x", trains=trains) for trains in (True, False)
     )
     for text in (
         *(
@@ -63,10 +65,10 @@ def test_the_banner_says_what_will_run_and_where_it_goes(tmp_path):
 def test_how_long_it_takes_is_said_once_when_it_is_measured(monkeypatch, at_once, told):
     clock = iter([0, 60, 63, 66, 69])  # The first step is compiled.
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    pace = logs.Pace(total=1000)
+    pace = terminal.Pace(total=1000)
     said = [pace.after(100 + i * at_once) for i in range(1, 6)]
     assert said == [*[""] * 3, f"{told}; attacks come after.", ""]
-    assert [logs.duration(s) for s in (3, 100, 3000, 11_100)] == [
+    assert [terminal.duration(s) for s in (3, 100, 3000, 11_100)] == [
         "3 s",
         "2 min",
         "50 min",
@@ -81,7 +83,7 @@ def test_bars_and_colours_are_for_terminals(told, monkeypatch):
 
     def write(stream, **settings):
         told(stream, **settings)
-        with logs.bar(total=2, desc="steps", file=stream) as bar:
+        with terminal.bar(total=2, desc="steps", file=stream) as bar:
             bar.update()
         log.info("fine")
         log.warning("odd")
@@ -96,13 +98,13 @@ def test_bars_and_colours_are_for_terminals(told, monkeypatch):
     assert "fine" not in quiet and "steps" not in quiet and "odd" in quiet and "bad" in quiet
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\033[3" not in write(Terminal())
-    assert logs.coloured("x", logs.RED, Terminal()) == "x"
+    assert terminal.coloured("x", terminal.RED, Terminal()) == "x"
 
 
 def test_a_second_ctrl_c_ends_at_once_and_one_passed_on_by_a_script_does_not(monkeypatch, caplog):
     now, former = [0.0], signal.getsignal(signal.SIGINT)  # Ignored in a background job.
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with caplog.at_level(logging.INFO, "cat_jax"), stopping.stop_on_signal() as stop:
+    with caplog.at_level(logging.INFO, "cat_jax"), signals.stop_on_signal() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.asked and "Ctrl-C again ends at once" in caplog.text
         now[0] = 0.1
@@ -116,7 +118,7 @@ def test_a_second_ctrl_c_ends_at_once_and_one_passed_on_by_a_script_does_not(mon
 
 def test_beside_json_the_tables_go_to_standard_error_or_nowhere(capsys):
     for quiet in (False, True):
-        with console.aside(quiet=quiet):
+        with banner.aside(quiet=quiet):
             print("table")
         print("{}")
         assert capsys.readouterr() == ("{}\n", "" if quiet else "table\n")

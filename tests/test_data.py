@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cat_jax.data import Spec, Split, balanced, fingerprint, load, sources, split_validation
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from cat_jax.data import archives, fingerprint, load, records
 from cat_jax.data.__main__ import main
 from cat_jax.data.prepare import prepare
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 CIFAR100, CIFAR10 = "cifar-100-python.tar.gz", "cifar-10-python.tar.gz"
 NUM_TRAIN, NUM_TEST = 30, 20

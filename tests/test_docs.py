@@ -104,7 +104,7 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
         return done.stdout
 
     # What the readme takes as there: from its first script, and from elsewhere.
-    main, export = ("-m", "cat_jax.main"), ("-m", "cat_jax.export")
+    main, export = ("-m", "cat_jax.main"), ("-m", "cat_jax.weights.export")
     run(*main, "--config=configs/digits.py:standard", "--workdir=runs/digits_standard")
     run(*main, "--config=configs/preact_cifar10.py", "--workdir=runs/preact")
     as_file = ("--format=safetensors", "--out=preact.safetensors")

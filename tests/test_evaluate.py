@@ -10,9 +10,10 @@ import pytest
 from flax import linen as nn
 
 from cat_jax import attacks
+from cat_jax.attacks.named import NamedAttack
 from cat_jax.data import Split
-from cat_jax.evaluate import Evaluator, NamedAttack
-from cat_jax.results import wilson
+from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.intervals import wilson
 
 PGD = functools.partial(attacks.pgd, epsilon=0.1, step_size=0.05, num_steps=2)
 NAMED = NamedAttack("pgd2", PGD, 0.1)

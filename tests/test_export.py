@@ -11,21 +11,12 @@ import pytest
 import small_runs
 from safetensors import numpy as safetensors_numpy
 
-from cat_jax import (
-    checkpoint,
-    export,
-    files,
-    main,
-    networks,
-    robustness,
-    settings,
-    trained,
-    verify,
-    weight_files,
-    weights,
-    workdirs,
-)
-from cat_jax.types import UsageError
+from cat_jax import main, networks, weights
+from cat_jax.errors import UsageError
+from cat_jax.evaluation import robustness
+from cat_jax.experiment import settings
+from cat_jax.storage import checkpoint, files, run_folder, verify
+from cat_jax.weights import export, trained, weight_files
 
 SAVED = {"evaluation": "fgsm", "test.save_adversarial": "uint8"}
 
@@ -43,7 +34,7 @@ def workdir(tmp_path_factory):
         checkpoint.save(workdir / "checkpoints" / name, state, {"num_devices": 1}, keep=1)
     files.write_json_lines(workdir / "metrics.jsonl", [{"step": 1}])
     fields = settings.as_dict(settings.resolve(config))
-    workdirs.write_config(workdir, fields, dataset.fingerprint)
+    run_folder.write_config(workdir, fields, dataset.fingerprint)
     robustness.evaluate(made, dataset, workdir, devices)
     return workdir
 
@@ -166,7 +157,7 @@ def of_ones(config, workdir, average=False):
         ones = ones.replace(average={"params": twos, "batch_stats": {}})
     checkpoint.save(workdir / "checkpoints" / "last", ones, {}, keep=1)
     fields = settings.as_dict(settings.resolve(config))
-    workdirs.write_config(workdir, fields, dataset.fingerprint)
+    run_folder.write_config(workdir, fields, dataset.fingerprint)
 
 
 def test_the_average_is_exported_as_what_it_is(tmp_path):
@@ -219,7 +210,7 @@ def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_
     )
     assert right.mean() == line["accuracy"]
     if torch:  # As RobustBench checks them.
-        model = importlib.import_module("cat_jax.robustbench").load_model(workdir)
+        model = importlib.import_module("cat_jax.weights.robustbench").load_model(workdir)
         predicted = model(torch.load(file)["adv_complete"]).max(1)[1]
         assert (predicted == torch.load(file)["y_test"]).float().mean().item() == line["accuracy"]
 

@@ -12,7 +12,8 @@ from jax.tree_util import Partial
 from test_attacks_golden import setting
 
 from cat_jax.attacks.fab import fab_t, fab_t_with_details, plane_step
-from cat_jax.types import DEVICES, UsageError
+from cat_jax.errors import UsageError
+from cat_jax.types import DEVICES
 
 KEY = jax.random.key(0)
 UNIT = (0.0, 1.0)

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import pytest
 
-from cat_jax import files, logs
+from cat_jax import errors
+from cat_jax.storage import files, metrics
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
@@ -25,7 +26,7 @@ def test_a_half_written_last_line_is_dropped(tmp_path):
 
 def test_a_log_that_resumes_drops_the_lines_beyond_its_step(tmp_path):
     for start, stop in [(0, 3), (2, 4)]:
-        log = logs.MetricsLog(tmp_path, start)
+        log = metrics.MetricsLog(tmp_path, start)
         for step in range(start + 1, stop + 1):
             log.add(step, {"loss": jnp.float32(step)})
             log.flush(1)
@@ -35,7 +36,7 @@ def test_a_log_that_resumes_drops_the_lines_beyond_its_step(tmp_path):
 
 
 def test_a_line_holds_the_mean_since_the_last_one(tmp_path):
-    log = logs.MetricsLog(tmp_path, 0)
+    log = metrics.MetricsLog(tmp_path, 0)
     for step in (1, 2, 3):
         log.add(step, {"loss": jnp.float32(step)})
     assert log.flush(10, epoch=0.5)["loss"] == 2.0
@@ -47,9 +48,9 @@ def test_a_line_holds_the_mean_since_the_last_one(tmp_path):
 
 @pytest.mark.parametrize("bad", ["nan", "inf"])
 def test_the_first_step_that_is_not_finite_is_named(tmp_path, bad):
-    log = logs.MetricsLog(tmp_path, 0)
+    log = metrics.MetricsLog(tmp_path, 0)
     for step in (1, 2, 3):
         log.add(step, {"loss": jnp.float32(bad if step > 1 else 0)})
-    with pytest.raises(logs.NonFiniteLoss, match=f"loss is {bad} at step 2"):
+    with pytest.raises(errors.NonFiniteLoss, match=f"loss is {bad} at step 2"):
         log.flush(1)
     log.close()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cat_jax import losses, methods, objectives
-from cat_jax.types import UsageError, Views
+from cat_jax.errors import UsageError
+from cat_jax.types import Views
 
 cat = {c: methods.cat(None, beta=5.0, beta1=0.3, conventions=c) for c in methods.CONVENTIONS}
 

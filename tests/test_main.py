@@ -8,9 +8,14 @@ import pytest
 import small_runs
 from absl.testing import flagsaver
 
-from cat_jax import command_line, data, files, logs, main, robustness, settings, workdirs
+from cat_jax import data, main
+from cat_jax.cli import command_line
 from cat_jax.configs import _kept
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.evaluation import robustness
+from cat_jax.experiment import settings
+from cat_jax.runtime import terminal
+from cat_jax.storage import files, run_folder
 
 BAD = {
     "unknown variant": (["--config=cat_jax:digits:cat_cwe"], "available: cat_cent"),
@@ -47,7 +52,7 @@ CONFIG_FILES = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWar
 
 def as_a_command(monkeypatch, *argv):
     """Runs `python -m cat_jax.main` here; returns its exit status."""
-    monkeypatch.setattr(logs, "start", lambda process, quiet: None)  # caplog's to do.
+    monkeypatch.setattr(terminal, "start", lambda process, quiet: None)  # caplog's to do.
     monkeypatch.setattr("sys.argv", ["main", *argv])  # Overrides of a config are read from there.
     with flagsaver.flagsaver():
         try:
@@ -163,7 +168,7 @@ def test_ctrl_c_where_there_is_nothing_to_save_says_how_to_go_on(finished, monke
 
 
 def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_with(finished):
-    kept = workdirs.read_config(finished)
+    kept = run_folder.read_config(finished)
     argv = ["main", "--workdir", str(finished), "--config.evaluation=standard"]
     flag = command_line.find_config(argv)[1].removeprefix("--config=")
     path, _, workdir = flag.partition(":")
@@ -178,7 +183,7 @@ def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_wit
 
 def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path, capsys):
     workdir = shutil.copytree(finished, tmp_path / "old")
-    kept = workdirs.read_config(workdir)
+    kept = run_folder.read_config(workdir)
     del kept["test"]["subset_seed"], kept["average_decay"]
     (workdir / "config.json").write_text(json.dumps(kept))
     main.run(None, workdir, "evaluate")
@@ -203,7 +208,7 @@ def test_a_workdir_in_use_or_of_other_data_is_refused_and_left_alone(finished, m
         for mode in ("train", "evaluate"):
             with pytest.raises(UsageError, match=r"other data: .* there, ffffffffffff now"):
                 main.run(small_runs.config(), finished, mode)
-    with workdirs.claimed(finished):
+    with run_folder.claimed(finished):
         for mode in ("train", "evaluate"):
             with pytest.raises(UsageError, match=r"in use by process"):
                 main.run(small_runs.config(), finished, mode)

@@ -7,8 +7,8 @@ import optax
 from flax import linen as nn
 
 from cat_jax.data import Split
-from cat_jax.masks import mask_means, mask_views
-from cat_jax.state import TrainState, init_network
+from cat_jax.evaluation.masks import mask_means, mask_views
+from cat_jax.step.state import TrainState, init_network
 
 
 class Classifier(nn.Module):

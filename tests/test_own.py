@@ -8,10 +8,10 @@ import small_runs
 from PIL import Image
 
 from cat_jax import main
-from cat_jax.build.networks import MASK_NETS, SIDES, build_networks
 from cat_jax.data import Spec, load, own
+from cat_jax.errors import UsageError
+from cat_jax.experiment.network import MASK_NETS, SIDES, build_networks
 from cat_jax.report import plots
-from cat_jax.types import UsageError
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (40, 8, 8), np.uint8)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import cat_jax
-from cat_jax import provenance
+from cat_jax.storage import provenance
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("cat_jax", "configs", "setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md")
@@ -90,7 +90,7 @@ def test_sdist_and_wheel_hold_the_package_and_nothing_of_the_tests(built):
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     kept = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cat_jax").rglob("*.py")}
     kept |= {f"cat_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
-    kept |= {"cat_jax/py.typed", "cat_jax/report/published.csv"}
+    kept |= {"cat_jax/py.typed", "cat_jax/paper/published.csv"}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == kept

@@ -12,10 +12,13 @@ import pytest
 import small_runs
 from test_tables import CAT_CENT, CAT_CW, make
 
-from cat_jax import files, main, masks
-from cat_jax.report import output, page, plots, runs, texts
-from cat_jax.report.sheet import Asked
-from cat_jax.theory import page as theory_page
+from cat_jax import main
+from cat_jax.evaluation import masks
+from cat_jax.paper import output, runs, texts
+from cat_jax.paper.sheet import Asked
+from cat_jax.report import page, plots
+from cat_jax.storage import files
+from cat_jax.theory import theory_page
 
 ROOT = pathlib.Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -12,8 +12,10 @@ import jax
 import pytest
 import small_runs
 
-from cat_jax import distributed, files, main
-from cat_jax.types import UsageError
+from cat_jax import main
+from cat_jax.errors import UsageError
+from cat_jax.runtime import processes
+from cat_jax.storage import files
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -32,16 +34,16 @@ ROOT = pathlib.Path(__file__).parent.parent
 )
 def test_flags_that_do_not_go_together_are_refused(flags, said):
     with pytest.raises(UsageError) as caught:
-        distributed.start(*flags)
+        processes.start(*flags)
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_without_flags_there_is_one_process_whatever_the_environment_says(monkeypatch):
     for name in ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID"):
         monkeypatch.setenv(f"SLURM_{name}", "1")
-    distributed.start(None, None, None, None)
-    assert distributed.is_first() and distributed.Agreement()(True)
-    assert distributed.from_first(lambda: 7) == 7
+    processes.start(None, None, None, None)
+    assert processes.is_first() and processes.Agreement()(True)
+    assert processes.from_first(lambda: 7) == 7
 
 
 def steps(workdir):
@@ -68,11 +70,11 @@ def stop(processes, which, number):
 
 def test_a_lost_process_is_told_from_what_is_wrong_in_this_one(monkeypatch):
     gone = jax.errors.JaxRuntimeError("UNAVAILABLE"), ValueError("Gloo all-reduce failed: closed")
-    assert not any(map(distributed.is_loss, gone)), "there is one process"
+    assert not any(map(processes.is_loss, gone)), "there is one process"
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    assert all(map(distributed.is_loss, gone))
+    assert all(map(processes.is_loss, gone))
     full = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-    assert not any(map(distributed.is_loss, (full, ValueError("a bad shape"))))
+    assert not any(map(processes.is_loss, (full, ValueError("a bad shape"))))
 
 
 @pytest.mark.slow
@@ -94,7 +96,7 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
         until(lambda beyond=beyond: steps(workdir)[-1] > beyond, started)
         ended, seconds = stop(started, killed, signal.SIGKILL)
         code, errors = ended[1 - killed]
-        assert code in (distributed.TRY_AGAIN, -signal.SIGABRT), errors
+        assert code in (processes.TRY_AGAIN, -signal.SIGABRT), errors
         assert seconds < 60
         assert "lacks lines" not in ended[1][1], "only process 0 has the file"
         assert "another task died" in errors or "Another process is gone" in errors

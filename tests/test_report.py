@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from cat_jax import settings
 from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
+from cat_jax.experiment import settings
 from cat_jax.report import __main__ as command
-from cat_jax.report import paper, tables
+from cat_jax.report import published_numbers, tables
 
 
 def published(config, **overrides):
     config.update_from_flattened_dict(overrides)
-    return paper.published(settings.as_dict(settings.resolve(config)))
+    return published_numbers.published(settings.as_dict(settings.resolve(config)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from jax.tree_util import Partial
 
 from cat_jax import networks
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 torch = pytest.importorskip("torch")
@@ -25,7 +25,7 @@ EPSILON = 8 / 255
 
 @pytest.fixture(scope="module")
 def robustbench():
-    from cat_jax import robustbench
+    from cat_jax.weights import robustbench
 
     return robustbench
 

@@ -8,8 +8,13 @@ import pytest
 import small_runs
 from jax.tree_util import Partial
 
-from cat_jax import build, checkpoint, data, files, main, robustness, settings, validation
-from cat_jax.types import UsageError
+from cat_jax import data, main
+from cat_jax.errors import UsageError
+from cat_jax.evaluation import robustness
+from cat_jax.experiment import settings
+from cat_jax.experiment.suites import evaluation_attacks
+from cat_jax.storage import checkpoint, files
+from cat_jax.training import validation
 
 CASCADE = ["natural", "apgd_ce", "apgd_t", "fab_t", "standard"]
 SHORT = {"test.num_queries": 30, "test.batch_size": 16, "test.num_examples": 40}
@@ -30,7 +35,7 @@ def workdir(trained, tmp_path):
 
 def names(evaluation, **overrides):
     config = settings.resolve(small_runs.config(evaluation=evaluation, **overrides))
-    return [named.name for named in build.evaluation_attacks(config)]
+    return [named.name for named in evaluation_attacks(config)]
 
 
 def records(workdir):

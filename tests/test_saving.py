@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cat_jax import checkpoint
-from cat_jax.logs import NonFiniteLoss
-from cat_jax.saving import Saver
-from cat_jax.state import NetworkState, TrainState
+from cat_jax.errors import NonFiniteLoss
+from cat_jax.step.state import NetworkState, TrainState
+from cat_jax.storage import checkpoint
+from cat_jax.storage.saving import Saver
 
 
 @pytest.fixture

@@ -14,12 +14,14 @@ import small_runs
 from jax import lax
 from test_train import act_at
 
-from cat_jax import checkpoint, logs, train
+from cat_jax.errors import UsageError
 from cat_jax.report import page
-from cat_jax.skipping import skip_non_finite
-from cat_jax.state import NetworkState, TrainState
-from cat_jax.train_step import pmap_step
-from cat_jax.types import DEVICES, UsageError
+from cat_jax.step.skipping import skip_non_finite
+from cat_jax.step.state import NetworkState, TrainState
+from cat_jax.step.train_step import pmap_step
+from cat_jax.storage import checkpoint, metrics
+from cat_jax.training import loop
+from cat_jax.types import DEVICES
 
 BAD = (3, 4, 8)  # Steps, from 0.
 
@@ -48,7 +50,7 @@ def made():
 def run(made, workdir, step_fn):
     experiment, dataset, devices = made
     experiment = dataclasses.replace(experiment, step_fn=pmap_step(step_fn, devices))
-    done = train.train(experiment, dataset, workdir, devices)
+    done = loop.train(experiment, dataset, workdir, devices)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     return done, checkpoint.restore(found, jax.eval_shape(experiment.init))
 
@@ -102,7 +104,7 @@ def test_without_a_skip_the_same_run_stops_at_the_first(made, tmp_path):
 def test_ten_in_a_row_stop_the_run(made, tmp_path):
     with pytest.raises(UsageError, match=r"10 steps in a row were skipped, up to step 11"):
         run(made, tmp_path, skip_non_finite(step_that_is_bad_at(*range(1, 12))))
-    assert logs.MOST_SKIPPED == 10
+    assert metrics.MOST_SKIPPED == 10
 
 
 def test_the_page_says_how_many():

@@ -20,7 +20,8 @@ from cat_jax.attacks.square import (
     square_with_queries,
     window_sides,
 )
-from cat_jax.types import DEVICES, UsageError
+from cat_jax.errors import UsageError
+from cat_jax.types import DEVICES
 
 KEY = jax.random.key(0)
 KEYS = jax.random.split(jax.random.key(1), 16)

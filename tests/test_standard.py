@@ -11,9 +11,10 @@ from flax import linen as nn
 from jax.tree_util import Partial
 
 from cat_jax import attacks
+from cat_jax.attacks.named import NamedAttack
 from cat_jax.attacks.standard import _standard
 from cat_jax.data import Split
-from cat_jax.evaluate import Evaluator, NamedAttack
+from cat_jax.evaluation.evaluator import Evaluator
 
 KEY = jax.random.key(0)
 EPSILON = 0.06

@@ -7,9 +7,12 @@ import pathlib
 import pytest
 import small_runs
 
-from cat_jax import files, main, settings, sweep
+from cat_jax import main
+from cat_jax.cli import sweep
 from cat_jax.configs import preact_cifar10
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.storage import files
 
 
 @pytest.fixture

@@ -17,24 +17,17 @@ from absl import flags
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_build import SPECS
 
-from cat_jax import build, command_line, data, settings
+from cat_jax import data
+from cat_jax.cli import command_line
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import build_experiment
+from cat_jax.paper import bars, catalogue, cells, commands, measured, output, runs, sheet, texts
+from cat_jax.paper.catalogue import TABLES
+from cat_jax.paper.measured import Number
+from cat_jax.paper.sheet import Asked
 from cat_jax.report import __main__ as report_main
-from cat_jax.report import (
-    bars,
-    catalogue,
-    cells,
-    commands,
-    measured,
-    output,
-    render,
-    runs,
-    sheet,
-    texts,
-)
+from cat_jax.report import render
 from cat_jax.report.__main__ import NAMES, needs
-from cat_jax.report.catalogue import TABLES
-from cat_jax.report.measured import Number
-from cat_jax.report.sheet import Asked
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
 NOTHING = Asked([])
@@ -69,7 +62,7 @@ KINDS = {(row.config, row.variant): row for _, row in ROWS}
 @pytest.mark.parametrize("kind", KINDS, ids=":".join)
 def test_every_row_builds(kind):
     """Weights, seeds and radii change no shape: one row of each config and variant."""
-    made = build.experiment(resolved(KINDS[kind]), SPECS[kind[0]], jax.local_devices()[:1])
+    made = build_experiment(resolved(KINDS[kind]), SPECS[kind[0]], jax.local_devices()[:1])
     state = jax.eval_shape(made.init)
     assert state.step.shape == ()
 

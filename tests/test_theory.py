@@ -13,20 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from cat_jax.errors import UsageError
 from cat_jax.theory import (
     bounds,
     boxes,
     counterexamples,
-    errors,
+    error_rates,
     learned,
-    objectives,
+    plane_objectives,
     problems,
     trials,
 )
 from cat_jax.theory.__main__ import write
 from cat_jax.theory.piecewise import Part, PiecewiseLinear, affine, region, shares_line, sign
 from cat_jax.theory.summary import Budget
-from cat_jax.types import UsageError
 
 NUM_POINTS = 60
 CENTRE = np.array([[0.3, 0.6]])
@@ -107,10 +107,10 @@ def test_regions_are_where_the_sign_is(of_groups):
 
 def test_dense_search_finds_what_is_there_and_nothing_else(classifiers, two_sided):
     missed = 0
-    for outputs, f in itertools.product(errors.OUTPUTS, classifiers[:30]):
-        exact = errors.exact(f, two_sided, outputs=outputs)
+    for outputs, f in itertools.product(error_rates.OUTPUTS, classifiers[:30]):
+        exact = error_rates.exact(f, two_sided, outputs=outputs)
         g = f if outputs == "real" else (lambda points, f=f: sign(f(points)))
-        for there, found in zip(exact, errors.dense(g, two_sided, resolution=31), strict=True):
+        for there, found in zip(exact, error_rates.dense(g, two_sided, resolution=31), strict=True):
             assert not np.any(found & ~there)
             missed += np.sum(there & ~found)
     assert missed <= 0.01 * 30 * 2 * 4 * NUM_POINTS
@@ -120,7 +120,7 @@ def test_a_finer_grid_nears_the_least_value(classifiers, two_sided):
     parts = region(two_sided.oracle, -1, is_open=False)
     for f in classifiers[:8]:
         exact = np.min([boxes.least(f, two_sided.points, 0.1, 1, part) for part in parts], axis=0)
-        inside = errors.in_ball(two_sided, 51)
+        inside = error_rates.in_ball(two_sided, 51)
         values = np.where(two_sided.oracle(inside) <= 0, f(inside), np.inf).min(axis=1)
         steepness = np.abs(f.rows[:, :2]).sum(axis=1).max()
         seen = np.isfinite(values)
@@ -135,7 +135,7 @@ def test_a_finer_grid_nears_the_least_value(classifiers, two_sided):
 def test_the_oracle_crosses_some_balls_or_none(name):
     problem = problems.make(name, 3, 200)
     crossed = problems.crossed(problem)
-    inside = sign(problem.oracle(errors.in_ball(problem, 41)))
+    inside = sign(problem.oracle(error_rates.in_ball(problem, 41)))
     np.testing.assert_array_equal(crossed, np.ptp(inside, axis=1) > 0)
     left = problem.points[:, 0] < 0.5
     assert set(problem.labels) == {-1, 1}
@@ -152,13 +152,13 @@ def test_names_that_there_are_not():
     with pytest.raises(UsageError, match="two_sided"):
         problems.make("sideways", 0, 10)
     with pytest.raises(UsageError, match="sign"):
-        errors.exact(problems.oracle(), problems.make("apart", 0, 10), outputs="logits")
+        error_rates.exact(problems.oracle(), problems.make("apart", 0, 10), outputs="logits")
 
 
 # Theorem 1.
 
 
-@pytest.mark.parametrize("outputs", errors.OUTPUTS)
+@pytest.mark.parametrize("outputs", error_rates.OUTPUTS)
 def test_theorem_1_on_a_thousand_classifiers(classifiers, two_sided, outputs):
     found = trials.inclusion(classifiers, two_sided, outputs=outputs)
     assert found.outside == 0
@@ -168,12 +168,12 @@ def test_theorem_1_on_a_thousand_classifiers(classifiers, two_sided, outputs):
     assert np.ptp(found.robust) > 0.5 and np.mean(found.robust < found.calibrated) > 0.5
 
 
-@given(groups, st.sampled_from(errors.OUTPUTS), st.sampled_from(problems.PROBLEMS))
+@given(groups, st.sampled_from(error_rates.OUTPUTS), st.sampled_from(problems.PROBLEMS))
 @settings(max_examples=60, deadline=None)
 def test_theorem_1_on_any_classifier_that_shares_no_line(of_groups, outputs, name):
     f, problem = piecewise(of_groups), problems.make(name, 1, 30)
     if not shares_line(f, problem.oracle):
-        found = errors.exact(f, problem, outputs=outputs)
+        found = error_rates.exact(f, problem, outputs=outputs)
         assert not np.any(found.robust & ~found.calibrated)
         np.testing.assert_array_equal(found.calibrated, found.robust | problems.crossed(problem))
 
@@ -182,14 +182,14 @@ def test_theorem_1_is_false_of_the_oracle_nearby(two_sided):
     problem = counterexamples.crossed_only(two_sided)
     f = counterexamples.oracle_nearby(problem.oracle)
     assert np.any(sign(f(np.array([[0.5, 4.0]]))) != sign(problem.oracle(np.array([[0.5, 4.0]]))))
-    found = errors.exact(f, problem, outputs="sign")
+    found = error_rates.exact(f, problem, outputs="sign")
     assert np.mean(found.robust) == 1 and np.mean(found.calibrated) == 0
 
 
 @pytest.mark.parametrize("outputs, shift", [("real", 0.0), ("sign", 1e-3), ("sign", -1e-3)])
 def test_what_closes_the_gap_in_theorem_1(two_sided, outputs, shift):
     f = counterexamples.oracle_nearby(two_sided.oracle, shift=shift)
-    found = errors.exact(f, two_sided, outputs=outputs)
+    found = error_rates.exact(f, two_sided, outputs=outputs)
     assert not np.any(found.robust & ~found.calibrated)
     np.testing.assert_array_equal(found.calibrated, problems.crossed(two_sided))
 
@@ -262,7 +262,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def initial():
-    return jax.jit(objectives.init)(jax.random.key(0))
+    return jax.jit(plane_objectives.init)(jax.random.key(0))
 
 
 def test_the_constraint_keeps_the_boundary_where_balls_are_crossed(trained):
@@ -289,25 +289,27 @@ def test_a_learned_boundary_has_a_distance():
 
 
 def test_the_search_takes_the_worst_allowed_offset(initial):
-    deltas = jnp.asarray(0.1 * errors.offsets(5), jnp.float32)
+    deltas = jnp.asarray(0.1 * error_rates.offsets(5), jnp.float32)
     points = jnp.asarray([[0.3, 0.6], [0.7, 0.2]])
     labels = jnp.asarray([1.0, -1.0])
     allowed = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 25)).at[:, 12].set(True)
-    batch = objectives.Batch(points, labels, deltas, allowed)
-    values = objectives.output(initial["classifier"], points[:, None] + deltas[None])
+    batch = plane_objectives.Batch(points, labels, deltas, allowed)
+    values = plane_objectives.output(initial["classifier"], points[:, None] + deltas[None])
     products = np.where(allowed, values * labels[:, None], np.inf)
-    worst = objectives.search(initial["classifier"], batch, labels, allowed)
+    worst = plane_objectives.search(initial["classifier"], batch, labels, allowed)
     np.testing.assert_allclose(worst, points + deltas[products.argmin(axis=1)])
 
 
 def test_cat_without_perturbation_is_its_weighted_cross_entropy(initial):
     points, labels = jnp.asarray([[0.3, 0.6], [0.7, 0.2]]), jnp.asarray([1.0, -1.0])
-    batch = objectives.Batch(points, labels, jnp.full((1, 2), 1e-6), jnp.ones((2, 1), bool))
-    margins = objectives.output(initial["classifier"], points) * labels
-    natural = objectives.phi(margins)
+    batch = plane_objectives.Batch(points, labels, jnp.full((1, 2), 1e-6), jnp.ones((2, 1), bool))
+    margins = plane_objectives.output(initial["classifier"], points) * labels
+    natural = plane_objectives.phi(margins)
     # x' and x'_cali are x: both divergences are 0, and g's cross-entropy is beta1 phi.
     expected = natural * (1 - jnp.exp(-natural)) + 0.3 * natural
-    np.testing.assert_allclose(jax.jit(objectives.Cat(0.3))(initial, batch), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        jax.jit(plane_objectives.Cat(0.3))(initial, batch), expected, rtol=1e-4
+    )
 
 
 # The command.

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import checkpoint, files, kept_step, logs, saving, train
-from cat_jax.report import measured
-from cat_jax.types import UsageError
+from cat_jax import errors
+from cat_jax.errors import UsageError
+from cat_jax.storage import checkpoint, files, metrics, run_folder, saving
+from cat_jax.training import loop
 
 PLAIN = {"method.name": "standard", "mask_net.name": "OnesMask"}  # The quickest to compile.
 OF_THE_LOOP = {"num_steps", "log_every", "validation.every_epochs"}
@@ -38,7 +39,7 @@ def run(workdir, num_devices=1, **overrides):
     of_the_step = (item for item in overrides.items() if item[0] not in OF_THE_LOOP)
     shared = compiled(num_devices, *sorted(of_the_step))
     made = dataclasses.replace(made, init=shared.init, step_fn=shared.step_fn)
-    finished = train.train(made, dataset, workdir, devices)
+    finished = loop.train(made, dataset, workdir, devices)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     return finished, checkpoint.restore(found, jax.eval_shape(made.init))
 
@@ -52,14 +53,14 @@ def whole(tmp_path_factory):
 
 def act_at(monkeypatch, wanted, act):
     """Calls `act()` when the step `wanted` has been made."""
-    add = logs.MetricsLog.add
+    add = metrics.MetricsLog.add
 
     def acting(self, step, metrics, count=1):
         if step == wanted:
             metrics = act(metrics) or metrics
         return add(self, step, metrics, count)
 
-    monkeypatch.setattr(logs.MetricsLog, "add", acting)
+    monkeypatch.setattr(metrics.MetricsLog, "add", acting)
 
 
 def test_a_run_leaves_metrics_both_checkpoints_and_tensorboard(whole):
@@ -103,22 +104,24 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, mo
         run(tmp_path)
     lines = small_runs.metrics(tmp_path)
     assert [line["step"] for line in lines] == [4, 5, 7]
-    assert measured.not_finite(lines) == "classifier_loss is nan at step 7"
+    assert run_folder.first_non_finite(lines) == "classifier_loss is nan at step 7"
 
 
 def test_parameters_that_are_not_finite_are_told_as_a_loss_is(whole, tmp_path):
     """Where every loss was finite: the last update was not."""
     broken = jax.tree.map(lambda leaf: leaf * jnp.nan, whole[1].classifier)
-    log, saver = logs.MetricsLog(tmp_path, 0), saving.Saver()
+    log, saver = metrics.MetricsLog(tmp_path, 0), saving.Saver()
     run = types.SimpleNamespace(log=log, saver=saver, devices=[0], class_names=("a", "b"))
     run._epoch = lambda step: 0.5
     with (
         contextlib.closing(log),
         contextlib.closing(saver),
-        pytest.raises(logs.NonFiniteLoss, match="is not finite after step 12"),
+        pytest.raises(errors.NonFiniteLoss, match="is not finite after step 12"),
     ):
-        train._Run._save(run, tmp_path / "last", whole[1].replace(classifier=broken), 1, {})
-    assert measured.not_finite(small_runs.metrics(tmp_path)) == "parameters is nan at step 12"
+        loop._Run._save(run, tmp_path / "last", whole[1].replace(classifier=broken), 1, {})
+    assert (
+        run_folder.first_non_finite(small_runs.metrics(tmp_path)) == "parameters is nan at step 12"
+    )
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_path, monkeypatch):
@@ -243,11 +246,11 @@ def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
 @pytest.mark.slow  # tests/crash kills at any moment.
 def test_a_run_killed_at_some_steps_equals_the_uninterrupted_one_bitwise(tmp_path):
     deadly = (
-        "import os, signal\nfrom cat_jax import logs\nadd = logs.MetricsLog.add\n"
+        "import os, signal\nfrom cat_jax.storage import metrics\nadd = metrics.MetricsLog.add\n"
         "def deadly(self, step, *rest):\n"
         "    if step == {}: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return add(self, step, *rest)\n"
-        "logs.MetricsLog.add = deadly"
+        "metrics.MetricsLog.add = deadly"
     )
 
     def start(name, step=None):
@@ -289,16 +292,14 @@ def test_several_steps_in_one_call_are_the_same_steps(whole, tmp_path):
         assert one == pytest.approx(other, rel=1e-4)
 
 
-def test_the_step_compiles_once_through_epochs_and_validations(tmp_path, monkeypatch):
+def test_the_step_compiles_once_through_epochs_and_validations(tmp_path):
     made, dataset, devices = small_runs.experiment(
         small_runs.quick_config(num_steps=100, num_validation=30, log_every=50, save_every=50)
     )
     made.config.test.batch_size = 16  # Of the 30 images of a validation, 14 are a short batch.
     made.config.validation.every_epochs = 3
-    # Nothing is read from a cache, and the step is not tied to the shapes of its first call.
-    monkeypatch.setattr(kept_step, "_folder", lambda devices: None)
     with jax.log_compiles(), captured_compilations() as compiled:
-        assert train.train(made, dataset, tmp_path, devices)
+        assert loop.train(made, dataset, tmp_path, devices)
     assert compiled.count("jit(_fun)") == 1, compiled  # As `jax.pmap` calls what it maps.
     lines = small_runs.metrics(tmp_path)
     assert lines[-1]["epoch"] > 7 and sum("validation_natural" in line for line in lines) > 2

@@ -1,6 +1,6 @@
 """What chooses the best checkpoint."""
 
-from cat_jax import validation
+from cat_jax.training import validation
 
 SCORES = {
     "validation_natural": 0.8,

@@ -13,9 +13,12 @@ import pytest
 from flax import linen as nn
 from test_build import CASES, MODULES, SPECS
 
-from cat_jax import build, distributed, settings
-from cat_jax.networks.conv import Conv
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import build_experiment
+from cat_jax.experiment.network import CLASSIFIERS, MASK_NETS
+from cat_jax.networks._cpu.conv import Conv
 from cat_jax.networks.norm import BatchNorm
+from cat_jax.runtime import processes
 from cat_jax.types import DEVICES
 
 # Between them every kind of attack, the perturbed weights, and both sorts of mask.
@@ -45,8 +48,8 @@ class SmallMask(nn.Module):
 
 def small(config, num_devices, monkeypatch):
     """The experiment of `config` on small networks."""
-    monkeypatch.setitem(build.CLASSIFIERS, "SmallCNN", SmallClassifier)
-    monkeypatch.setitem(build.MASK_NETS, "SmallMask", SmallMask)
+    monkeypatch.setitem(CLASSIFIERS, "SmallCNN", SmallClassifier)
+    monkeypatch.setitem(MASK_NETS, "SmallMask", SmallMask)
     config.classifier.update(name="SmallCNN", mean=(), std=())
     if config.mask_net.name != "OnesMask":
         config.mask_net.name = "SmallMask"
@@ -56,7 +59,7 @@ def small(config, num_devices, monkeypatch):
     spec = SPECS[config.dataset if config.dataset in SPECS else "preact_cifar10"]
     spec = spec._replace(image_shape=(8, 8, spec.image_shape[-1]), num_train=64)
     config.num_validation = 0
-    return build.experiment(settings.resolve(config), spec, jax.local_devices()[:num_devices]), spec
+    return build_experiment(settings.resolve(config), spec, jax.local_devices()[:num_devices]), spec
 
 
 @pytest.fixture(autouse=True)
@@ -99,12 +102,12 @@ def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(
     for num_devices in (1, 4):
         made, spec = small(MODULES[name].get_config(variant), num_devices, monkeypatch)
         devices, key = jax.local_devices()[:num_devices], jax.random.key(1)
-        state = distributed.replicate(to_float64(made.init()), devices)
+        state = processes.replicate(to_float64(made.init()), devices)
         start = jax.device_get(state)
         state, _ = made.step_fn(state, batch(spec, 0, num_devices), key)
         between = jax.device_get(state)
         ends.append(jax.device_get(made.step_fn(state, batch(spec, 1, num_devices), key)))
-    again = distributed.replicate(between, devices)
+    again = processes.replicate(between, devices)
     resumed = made.step_fn(again, batch(spec, 1, num_devices), key)
     chex.assert_trees_all_equal(jax.device_get(resumed), ends[1])
     chex.assert_trees_all_close(*ends, rtol=1e-8, atol=1e-8)

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import build, checkpoint, data, main, robustness, train, verify
+from cat_jax import data, main
 from cat_jax.configs import digits
+from cat_jax.errors import UsageError
+from cat_jax.evaluation import robustness
 from cat_jax.report import page
-from cat_jax.types import UsageError
+from cat_jax.storage import checkpoint, verify
+from cat_jax.training import loop
 
 
 def config():
@@ -67,9 +70,9 @@ def start(workdir, monkeypatch, made):
     begun = []
     with monkeypatch.context() as patch:
         patch.setattr(data, "load", lambda *_: made[1])
-        patch.setattr(build, "experiment", lambda *_: made[0])
+        patch.setattr(main, "build_experiment", lambda *_: made[0])
         patch.setattr(checkpoint, "restore", lambda found, template: begun.append(found))
-        patch.setattr(train._Run, "loop", lambda run, stop: True)
+        patch.setattr(loop._Run, "loop", lambda run, stop: True)
         patch.setattr(robustness, "evaluate", lambda *_: None)
         patch.setattr(page, "write_page", lambda workdir: workdir)
         main.run(config(), workdir, "train")

@@ -10,9 +10,9 @@ import pytest
 from flax import linen as nn
 
 from cat_jax import methods, networks
-from cat_jax.state import TrainState, init_network
-from cat_jax.train_step import make_train_step, pmap_step
-from cat_jax.weight_perturbation import perturbation
+from cat_jax.step.state import TrainState, init_network
+from cat_jax.step.train_step import make_train_step, pmap_step
+from cat_jax.step.weight_perturbation import perturbation
 
 
 def test_each_kernel_moves_uphill_by_gamma_of_its_norm_and_nothing_else_moves():

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cat_jax import networks, published, settings, torch_weights, weight_files, weights
+from cat_jax import networks, weights
 from cat_jax.configs import preact_cifar10, preact_cifar100
-from cat_jax.types import UsageError
-from cat_jax.weight_formats import Part
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.weights import published_names, pytorch_names, weight_files
+from cat_jax.weights.formats import Part
 
 CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2471, 0.2435, 0.2616)}
 WIDE = networks.WideResNet(depth=10, widen_factor=1, **CIFAR)
@@ -28,7 +30,7 @@ def state_dict(network, image_shape=(32, 32, 3)):
     made = jax.eval_shape(network.init, jax.random.key(0), *inputs)
     random = np.random.default_rng(0)
     drawn = jax.tree.map(lambda s: random.normal(0, 0.1, s.shape).astype(np.float32), made)
-    entries = torch_weights.to_state_dict(type(network).__name__, drawn)
+    entries = pytorch_names.to_state_dict(type(network).__name__, drawn)
     return {k: abs(v) + 1 if k.endswith("running_var") else v for k, v in entries.items()}
 
 
@@ -53,7 +55,7 @@ def save(path, entries, about=None):
 
 
 def same(loaded, entries):
-    got = torch_weights.to_state_dict(type(loaded.network).__name__, loaded.variables)
+    got = pytorch_names.to_state_dict(type(loaded.network).__name__, loaded.variables)
     assert got.keys() == entries.keys()
     for name, value in entries.items():
         np.testing.assert_array_equal(got[name], value, err_msg=name)
@@ -178,11 +180,11 @@ def test_a_file_that_does_not_say_how_images_are_normalised_needs_the_network(wi
 def test_the_authors_names_of_files_tell_the_config(name, fields):
     paths = ("classifier.name", "method.beta", "method.beta1", "attack.epsilon", "attack.loss")
     want = dict(zip(paths, fields, strict=True)) | {"method.name": "cat"} if fields else {}
-    assert published.fields(name) == want
+    assert published_names.fields(name) == want
 
 
 def test_a_file_is_not_evaluated_under_the_name_of_another_config():
-    said = published.fields("RN_b_5_b1_01_e8_cw.pth")
+    said = published_names.fields("RN_b_5_b1_01_e8_cw.pth")
     config = preact_cifar10.get_config("cat_cw")
     config.method.beta1 = 0.1
     settings.refuse_other_labels("f", said, settings.resolve(config))
@@ -252,8 +254,8 @@ def test_without_pytorch_its_files_are_refused_with_the_remedy(tmp_path, monkeyp
     with pytest.raises(UsageError, match=r"x.pth, in PyTorch's format, needs PyTorch"):
         save(tmp_path / "x.pth", small)
     assert not (tmp_path / "x.pth").exists()
-    monkeypatch.delitem(sys.modules, "cat_jax.robustbench", raising=False)
-    with pytest.raises(UsageError, match=r"cat_jax.robustbench needs PyTorch"):
+    monkeypatch.delitem(sys.modules, "cat_jax.weights.robustbench", raising=False)
+    with pytest.raises(UsageError, match=r"cat_jax.weights.robustbench needs PyTorch"):
         import cat_jax.robustbench  # noqa: F401
 
 

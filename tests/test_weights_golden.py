@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import test_networks_golden as of_networks
 
-from cat_jax import networks, torch_weights, weight_files, weights
-from cat_jax.weight_formats import Part
+from cat_jax import networks, weights
+from cat_jax.weights import pytorch_names, weight_files
+from cat_jax.weights.formats import Part
 
 CASES = of_networks.CASES
 BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
@@ -41,7 +42,7 @@ def test_golden_weights_come_out_of_a_file_as_they_went_in(form, name, tmp_path,
     prefixed = {f"module.{k}": v for k, v in want.items()}
     (file,) = weight_files.write(tmp_path / "w", form, {weights.CLASSIFIER: Part(prefixed, {})})
     loaded = weights.load(file, make(name))
-    got = torch_weights.to_state_dict(CASES[name], loaded.variables)
+    got = pytorch_names.to_state_dict(CASES[name], loaded.variables)
     assert got.keys() == want.keys()
     for key, value in want.items():
         assert got[key].dtype == np.float64
@@ -65,7 +66,7 @@ def test_golden_networks_go_from_pytorch_to_ours_and_back(name, tmp_path, float6
     torch.save({key: wrapped, "test_robust_acc": 0.5}, published)
 
     loaded = weights.load(published, make(name), part=part)
-    back = torch_weights.to_state_dict(CASES[name], loaded.variables)
+    back = pytorch_names.to_state_dict(CASES[name], loaded.variables)
     (file,) = weight_files.write(tmp_path / "ours", "torch", {part: Part(back, {})})
     second.load_state_dict(torch.load(file, weights_only=True)[key], strict=True)
     kept = second.state_dict()

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from cat_jax import workdirs
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.storage import run_folder
 
 HOLD = """
 import fcntl, os, sys, time
@@ -24,13 +24,13 @@ time.sleep(60)
 
 def test_a_second_run_is_refused_by_the_name_of_the_first_and_may_follow_it(tmp_path):
     holder = f"in use by process {os.getpid()} on {socket.gethostname()}"
-    with workdirs.claimed(tmp_path / "run"):
-        with pytest.raises(UsageError, match=holder) as error, workdirs.claimed(tmp_path / "run"):
+    with run_folder.claimed(tmp_path / "run"):
+        with pytest.raises(UsageError, match=holder) as error, run_folder.claimed(tmp_path / "run"):
             pass
-        with workdirs.claimed(tmp_path / "another"):
+        with run_folder.claimed(tmp_path / "another"):
             pass
     assert "\n" not in str(error.value)
-    with workdirs.claimed(tmp_path / "run"):
+    with run_folder.claimed(tmp_path / "run"):
         pass
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
@@ -40,10 +40,10 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
     command = [sys.executable, "-S", "-c", HOLD, str(tmp_path / ".lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        with pytest.raises(UsageError, match="in use by another"), workdirs.claimed(tmp_path):
+        with pytest.raises(UsageError, match="in use by another"), run_folder.claimed(tmp_path):
             pass
         process.send_signal(signal.SIGKILL)
-    with workdirs.claimed(tmp_path):
+    with run_folder.claimed(tmp_path):
         pass
 
 
@@ -51,8 +51,8 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
     def flock(*args):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(workdirs.fcntl, "flock", flock)
-    with caplog.at_level(logging.WARNING, "cat_jax"), workdirs.claimed(tmp_path):
+    monkeypatch.setattr(run_folder.fcntl, "flock", flock)
+    with caplog.at_level(logging.WARNING, "cat_jax"), run_folder.claimed(tmp_path):
         pass
     assert "cannot be locked (No locks available)" in caplog.text
 
@@ -61,35 +61,35 @@ def test_a_workdir_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     def write_text(*args):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(workdirs.files, "write_text", write_text)
+    monkeypatch.setattr(run_folder.files, "write_text", write_text)
     with pytest.raises(UsageError, match=r"Cannot write .*Read-only file system.*--workdir="):
-        with workdirs.claimed(tmp_path):
+        with run_folder.claimed(tmp_path):
             pass
 
 
 def test_other_data_are_refused_by_both_fingerprints(tmp_path):
-    workdirs.refuse_other_data(tmp_path, "any")
-    workdirs.write_config(tmp_path, {"seed": 0}, 64 * "a")
-    assert workdirs.read_config(tmp_path) == {"seed": 0}
-    workdirs.refuse_other_data(tmp_path, 64 * "a")
+    run_folder.refuse_other_data(tmp_path, "any")
+    run_folder.write_config(tmp_path, {"seed": 0}, 64 * "a")
+    assert run_folder.read_config(tmp_path) == {"seed": 0}
+    run_folder.refuse_other_data(tmp_path, 64 * "a")
     with pytest.raises(UsageError, match=r"aaaaaaaaaaaa there, bbbbbbbbbbbb now; .*data_dir"):
-        workdirs.refuse_other_data(tmp_path, 64 * "b")
+        run_folder.refuse_other_data(tmp_path, 64 * "b")
 
 
 def test_a_config_that_was_changed_or_is_lost_is_refused(tmp_path):
-    workdirs.write_config(tmp_path, {"beta": 5.0}, "data")
+    run_folder.write_config(tmp_path, {"beta": 5.0}, "data")
     file = tmp_path / "config.json"
     file.write_text(file.read_text().replace("5.0", "4.0"))
     with pytest.raises(UsageError, match=r"config.json is damaged"):
-        workdirs.read_config(tmp_path)
+        run_folder.read_config(tmp_path)
     file.unlink()
-    assert workdirs.read_config(tmp_path) is None
+    assert run_folder.read_config(tmp_path) is None
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UsageError, match=r"holds checkpoints but no config.json"):
-        workdirs.read_config(tmp_path)
+        run_folder.read_config(tmp_path)
 
 
 def test_a_config_of_before_there_were_sums_is_read(tmp_path):
     (tmp_path / "config.json").write_text('{"seed": 0}')
-    assert workdirs.read_config(tmp_path) == {"seed": 0}
-    workdirs.refuse_other_data(tmp_path, "any")
+    assert run_folder.read_config(tmp_path) == {"seed": 0}
+    run_folder.refuse_other_data(tmp_path, "any")

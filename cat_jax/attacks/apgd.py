@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from cat_jax import losses, objectives
-from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
 from cat_jax.attacks.pgd import PixelRange, as_pytree, project
 from cat_jax.attacks.starts import per_example_keys, uniform_noise
 from cat_jax.attacks.targets import likeliest_wrong

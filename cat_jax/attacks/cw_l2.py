@@ -9,7 +9,7 @@ import optax
 from jax import lax
 
 from cat_jax import losses
-from cat_jax.attacks.checks import check_batch, check_labels
+from cat_jax.attacks.arguments import check_batch, check_labels
 from cat_jax.attacks.pgd import as_pytree
 from cat_jax.types import Array, LogitsFn, per_image
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
 from cat_jax.attacks.pgd import PixelRange, as_pytree
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, per_image

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from cat_jax import losses
-from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
 from cat_jax.attacks.pgd import PixelRange, as_pytree, project
 from cat_jax.attacks.starts import per_example_keys
-from cat_jax.types import Array, LogitsFn, UsageError, per_image
+from cat_jax.errors import UsageError
+from cat_jax.types import Array, LogitsFn, per_image
 
 # The window's share of the image is halved after so many proposals, of 10 000.
 BREAKPOINTS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)

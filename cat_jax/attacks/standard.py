@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from cat_jax.attacks.apgd import apgd, apgd_t
-from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
 from cat_jax.attacks.compose import Whole, worst_case
 from cat_jax.attacks.fab import fab_t
 from cat_jax.attacks.pgd import PixelRange, as_pytree

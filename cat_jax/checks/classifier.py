@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from cat_jax import attacks
-from cat_jax.attacks.checks import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
 from cat_jax.attacks.pgd import PixelRange, as_pytree
 from cat_jax.checks import findings
+from cat_jax.checks.during_training import zero_gradients
 from cat_jax.checks.findings import Finding
-from cat_jax.checks.training import zero_gradients
-from cat_jax.types import Array, LogitsFn, UsageError
+from cat_jax.errors import UsageError
+from cat_jax.types import Array, LogitsFn
 
 PGD_STEPS, STARTS, APGD_STEPS = 10, 5, 40
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from cat_jax.data import records
 from cat_jax.data.prepare import prepare
 from cat_jax.data.sources import DATA_DIR
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

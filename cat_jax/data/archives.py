@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cat_jax.data.records import FORMS, in_one_line
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 # A split as named columns of one length: "image" uint8 [N, H, W, C], "label" [N], ...
 Columns = Mapping[str, Any]

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from cat_jax.types import Array, UsageError
+from cat_jax.errors import UsageError
+from cat_jax.types import Array
 
 # (keys [B], images [B, H, W, C] in [0, 1]) -> images of the same shape.
 Augment = Callable[[Array, Array], Array]

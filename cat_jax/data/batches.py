@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 
 def batch_indices(seed: int, step: int, num_examples: int, batch_size: int) -> np.ndarray:

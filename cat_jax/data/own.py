@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from cat_jax.data.records import in_one_line
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 logger = logging.getLogger(__name__)
 # (images uint8 [N, H, W, C], labels int32 [N]) by the name of the split; "all" is not split yet.

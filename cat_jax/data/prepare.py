@@ -9,7 +9,7 @@ from typing import Any
 
 from cat_jax.data import archives, records
 from cat_jax.data.sources import DATA_DIR
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 
 def prepare(

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cat_jax import files
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
+from cat_jax.storage import files
 
 logger = logging.getLogger(__name__)
 

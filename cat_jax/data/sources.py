@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cat_jax.data import own, records
-from cat_jax.types import UsageError
+from cat_jax.errors import UsageError
 
 DATA_DIR = "~/tensorflow_datasets"
 

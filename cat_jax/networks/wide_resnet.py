@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn.initializers import variance_scaling
 
-from cat_jax.networks.conv import Conv
+from cat_jax.errors import UsageError
+from cat_jax.networks._cpu.conv import Conv
 from cat_jax.networks.initializers import kernel_init
 from cat_jax.networks.inside import cast, kept
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.networks.normalize import normalize
-from cat_jax.types import Array, UsageError
+from cat_jax.types import Array
 
 # Kaiming normal, not truncated: a standard deviation of sqrt(2 / (size * size * features)).
 WideConv = functools.partial(Conv, kernel_init=variance_scaling(2.0, "fan_out", "normal"))

@@ -16,9 +16,10 @@ import pathlib
 import subprocess
 import sys
 
-from cat_jax.report import claims, output, runs, sheet, tables
-from cat_jax.report.catalogue import TABLES
-from cat_jax.report.sheet import Asked
+from cat_jax.paper import claims, output, runs, sheet
+from cat_jax.paper.catalogue import TABLES
+from cat_jax.paper.sheet import Asked
+from cat_jax.report import tables
 
 NAMES = (*TABLES, "losses", "claims")
 THEORY = "theory"  # Computed, not read from runs.

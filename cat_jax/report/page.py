@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from cat_jax import files
-from cat_jax.report import html_parts, measured, plots, tables
+from cat_jax.report import html_parts, plots, tables
 from cat_jax.report.html_parts import picture
+from cat_jax.storage import files, run_folder
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -50,7 +50,7 @@ def _summary(
 ) -> str:
     """One paragraph: what it is, how far it is, whether to trust it."""
     step = max((line["step"] for line in metrics), default=0)
-    diverged = measured.not_finite(metrics)
+    diverged = run_folder.first_non_finite(metrics)
     skipped = round(sum(line.get("skipped", 0) for line in metrics))
     checks = tables.distinct(checks)
     failed = sum(not check["passed"] for check in checks)

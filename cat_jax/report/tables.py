@@ -5,9 +5,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cat_jax import files
 from cat_jax.report import render
-from cat_jax.report.paper import Published, published
+from cat_jax.report.published_numbers import Published, published
+from cat_jax.storage import files
 
 DASH = "-"
 

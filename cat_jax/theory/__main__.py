@@ -4,10 +4,10 @@ import argparse
 import pathlib
 import sys
 
-from cat_jax import files
-from cat_jax.theory import figures, summary, text
-from cat_jax.theory.page import html
+from cat_jax.storage import files
+from cat_jax.theory import drawings, summary, text
 from cat_jax.theory.summary import Budget
+from cat_jax.theory.theory_page import html
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def write(folder: pathlib.Path | None, budget: Budget = summary.FULL) -> str:
         return page
     files.write_text(folder / "theory.md", page)
     files.write_text(folder / "theory.csv", text.table(theory))
-    pictures = figures.save(theory, folder)
+    pictures = drawings.save(theory, folder)
     files.write_text(folder / "theory.html", html(page, pictures))
     return page
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cat_jax.theory import boxes, errors, problems
+from cat_jax.theory import boxes, error_rates, problems
 from cat_jax.theory.piecewise import PiecewiseLinear, region
 from cat_jax.theory.problems import Problem
 
@@ -103,7 +103,7 @@ def terms(f: PiecewiseLinear, problem: Problem, *, noise: float = 0.0) -> dict[s
       problem: the uniform distribution over its points.
       noise: with this probability, at most 1/2, Y is the other label than the oracle's.
     """
-    found = errors.exact(f, problem)
+    found = error_rates.exact(f, problem)
     same, other = least_products(f, problem)
     true_margins = f(problem.points) * problem.labels
     crossed = float(np.mean(problems.crossed(problem)))

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cat_jax.theory import errors, objectives, problems
-from cat_jax.theory.objectives import OBJECTIVES, Batch
+from cat_jax.errors import check_choice
+from cat_jax.theory import error_rates, plane_objectives, problems
 from cat_jax.theory.piecewise import sign
+from cat_jax.theory.plane_objectives import OBJECTIVES, Batch
 from cat_jax.theory.problems import Problem
-from cat_jax.types import Array, PyTree, check_choice
+from cat_jax.types import Array, PyTree
 
 RESOLUTION = 9  # Of the grid in the ball, in training.
 LEARNING_RATE = 1e-2
@@ -78,7 +79,7 @@ def measure(
 ) -> Measured:
     """The errors and the boundary of the network at `index`; of its mask too if it is `masked`."""
     f = classify(params, index)
-    found = errors.dense(f, test, resolution=21)
+    found = error_rates.dense(f, test, resolution=21)
     crossed = problems.crossed(test)
     distances = boundary_distances(f, test)
     measured = Measured(
@@ -105,8 +106,8 @@ def boundary_distances(f: Callable[[np.ndarray], np.ndarray], problem: Problem) 
 
 def _mask(params: PyTree, index: int, problem: Problem) -> dict[str, float]:
     chosen, batch = jax.tree.map(lambda leaf: leaf[index], params), _batch(problem)
-    adversarial = objectives.search(chosen["classifier"], batch, batch.labels)
-    calibrated = objectives.calibrate(chosen["mask"], batch, adversarial)
+    adversarial = plane_objectives.search(chosen["classifier"], batch, batch.labels)
+    calibrated = plane_objectives.calibrate(chosen["mask"], batch, adversarial)
     delta = adversarial - batch.points
     mask = jnp.where(delta == 0, jnp.nan, (calibrated - batch.points) / delta)
 
@@ -121,7 +122,7 @@ def _mask(params: PyTree, index: int, problem: Problem) -> dict[str, float]:
 
 
 def _batch(problem: Problem) -> Batch:
-    deltas = problem.epsilon * errors.offsets(RESOLUTION)
+    deltas = problem.epsilon * error_rates.offsets(RESOLUTION)
     truth = sign(problem.oracle(problem.points[:, None] + deltas))
     return Batch(
         jnp.asarray(problem.points, jnp.float32),
@@ -131,9 +132,9 @@ def _batch(problem: Problem) -> Batch:
     )
 
 
-_output = jax.jit(objectives.output)
+_output = jax.jit(plane_objectives.output)
 # Apart from `_fit`, which is compiled once for each objective.
-_init = jax.jit(jax.vmap(lambda seed: objectives.init(jax.random.key(seed))))
+_init = jax.jit(jax.vmap(lambda seed: plane_objectives.init(jax.random.key(seed))))
 
 
 @functools.partial(jax.jit, static_argnames=("objective", "num_steps"))

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cat_jax.errors import check_choice
 from cat_jax.theory import boxes
 from cat_jax.theory.piecewise import PiecewiseLinear, affine, class_region, sign
-from cat_jax.types import check_choice
 
 EPSILON = 0.1
 TIP, SLOPE = 0.35, 0.6  # The oracle's boundary is the V: x2 = TIP + SLOPE |x1 - 0.5|.

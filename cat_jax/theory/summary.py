@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cat_jax.theory import bounds, counterexamples, errors, learned, problems, trials
+from cat_jax.theory import bounds, counterexamples, error_rates, learned, problems, trials
 from cat_jax.theory.bounds import Terms
-from cat_jax.theory.errors import Errors
+from cat_jax.theory.error_rates import Errors
 from cat_jax.theory.learned import Measured
-from cat_jax.theory.objectives import OBJECTIVES
 from cat_jax.theory.piecewise import PiecewiseLinear
+from cat_jax.theory.plane_objectives import OBJECTIVES
 from cat_jax.theory.problems import PROBLEMS, Problem
 from cat_jax.types import PyTree
 
@@ -81,7 +81,7 @@ def compute(budget: Budget = FULL) -> Theory:
             ("two_sided", outputs): trials.inclusion(
                 classifiers, tried["two_sided"], outputs=outputs
             )
-            for outputs in errors.OUTPUTS
+            for outputs in error_rates.OUTPUTS
         },
         {(outputs, shift): _nearby(crossed, outputs, shift) for outputs, shift in NEARBY},
         {
@@ -151,7 +151,7 @@ def violations(every: Sequence[Terms]) -> dict[str, int]:
 
 def _nearby(problem: Problem, outputs: str, shift: float) -> Errors:
     f = counterexamples.oracle_nearby(problem.oracle, shift=shift)
-    return errors.exact(f, problem, outputs=outputs)
+    return error_rates.exact(f, problem, outputs=outputs)
 
 
 def _fit(problem: str, objective: str, budget: Budget) -> PyTree:

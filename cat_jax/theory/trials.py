@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cat_jax.theory import bounds, errors, problems
+from cat_jax.theory import bounds, error_rates, problems
 from cat_jax.theory.bounds import Terms
 from cat_jax.theory.piecewise import PiecewiseLinear, shares_line
 from cat_jax.theory.problems import Problem
@@ -53,7 +53,7 @@ def inclusion(
 ) -> Inclusion:
     """Theorem 1, exact on each example of `problem` for each classifier."""
     crossed = problems.crossed(problem)
-    found = [errors.exact(f, problem, outputs=outputs) for f in classifiers]
+    found = [error_rates.exact(f, problem, outputs=outputs) for f in classifiers]
     robust = np.array([e.robust for e in found])
     calibrated = np.array([e.calibrated for e in found])
     return Inclusion(

@@ -5,8 +5,9 @@ import pathlib
 
 import small_runs
 
-from cat_jax import logs, main
+from cat_jax import main
 from cat_jax.configs import digits
+from cat_jax.runtime import terminal
 
 OVERRIDES = {"save_every": 5, "log_every": 1, "evaluation": "none", "num_validation": 0}
 
@@ -22,5 +23,5 @@ def run(workdir: pathlib.Path, num_steps: int) -> None:
     """A start of the run; what it says goes to workdir.log."""
     log = os.open(f"{workdir}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1), os.dup2(log, 2)
-    logs.start(0)
+    terminal.start(0)
     main.run(config(num_steps), workdir, "train")

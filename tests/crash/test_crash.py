@@ -16,7 +16,7 @@ import jax
 import pytest
 import small_runs
 
-from cat_jax import checkpoint, files
+from cat_jax.storage import checkpoint, files
 
 COUNTS = [5, pytest.param(50, marks=pytest.mark.slow)]
 if "CRASHES" in os.environ:

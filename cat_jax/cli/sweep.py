@@ -1,0 +1,172 @@
+"""Several values of one or more fields, and several seeds: a run for each combination."""
+
+import itertools
+import logging
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.storage import files, run_folder
+
+logger = logging.getLogger(__name__)
+TRUTHS = {"true": True, "false": False}
+
+
+class Axis(NamedTuple):
+    """A field, by its full path, and the values that it takes in turn."""
+
+    path: str
+    values: tuple[Any, ...]
+
+
+class Point(NamedTuple):
+    """One combination: its folder's name, and the config."""
+
+    name: str
+    config: ConfigDict
+
+
+def axes(sweeps: Sequence[str], seeds: Sequence[str], config: ConfigDict) -> list[Axis]:
+    """The axes that "beta1=0.05,0.1" and the seeds stand for, in their order.
+
+    Raises:
+      UsageError: for a field that there is not, or that is not the only one of its name; for a
+        value of another type, and for one that is given twice.
+    """
+    made = [_axis(text, config) for text in sweeps]
+    if seeds:
+        made.append(_axis(f"seed={','.join(seeds)}", config))
+    paths = [axis.path for axis in made]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UsageError(f"{path} is swept twice; give all its values in one --sweep.")
+    return made
+
+
+def points(config: ConfigDict, along: Sequence[Axis]) -> list[Point]:
+    """The product of the axes; the last one changes fastest."""
+    made = []
+    for values in itertools.product(*(axis.values for axis in along)):
+        changes = {axis.path: value for axis, value in zip(along, values, strict=True)}
+        changed = config.copy_and_resolve_references()
+        changed.update_from_flattened_dict(changes)
+        settings.resolve(changed)  # What cannot be meant is refused before anything is trained.
+        words = [f"{path.rpartition('.')[2]}_{value}" for path, value in changes.items()]
+        made.append(Point(re.sub(r"[^A-Za-z0-9_.-]", "-", "_".join(words)), changed))
+    names = [point.name for point in made]
+    if len(set(names)) < len(names):
+        raise UsageError("Two points of the sweep have one name; sweep fields of other names.")
+    return made
+
+
+def run_all(
+    made: Sequence[Point],
+    workdir: pathlib.Path,
+    run: Callable[[ConfigDict, pathlib.Path], bool],
+    *,
+    done: Callable[[ConfigDict, pathlib.Path], bool],
+) -> list[pathlib.Path]:
+    """Each point in a folder of its own below `workdir`, one after another; what is done is not.
+
+    A point that fails does not keep the others from running.
+
+    Args:
+      made: the points.
+      workdir: of the sweep.
+      run: of one config and workdir; False if a signal stopped it, which ends the sweep.
+      done: whether there is nothing left to do for a config in a workdir.
+
+    Returns:
+      The workdirs that are done.
+
+    Raises:
+      UsageError: in the end, naming the points that failed.
+    """
+    ended, failed = [], []
+    for i, point in enumerate(made):
+        folder = workdir / point.name
+        if done(point.config, folder):
+            logger.info("%d of %d: %s is done.", i + 1, len(made), folder)
+            ended.append(folder)
+            continue
+        logger.info("%d of %d: %s", i + 1, len(made), folder)
+        try:
+            if not run(point.config, folder):
+                return ended
+            ended.append(folder)
+        except UsageError as error:
+            logger.error("%s failed: %s", folder, error)
+            failed.append(f"{point.name} ({error})")
+    if failed:
+        raise UsageError(f"{len(failed)} of {len(made)} runs failed: {'; '.join(failed)}")
+    return ended
+
+
+def is_done(config: ConfigDict, workdir: pathlib.Path, num_steps: int, attacks: set[str]) -> bool:
+    """Whether a workdir is of this config, and holds results of all attacks at its last step."""
+    resolved = settings.as_dict(settings.resolve(config))
+    if run_folder.read_config(workdir) != resolved:
+        return False
+    lines = files.read_json_lines(workdir / "results.jsonl")
+    last = {line["attack"] for line in lines if line["checkpoint"] == "last"}
+    steps = {line["step"] for line in lines if line["checkpoint"] == "last"}
+    return bool(lines) and steps == {num_steps} and attacks <= last
+
+
+def _axis(text: str, config: ConfigDict) -> Axis:
+    name, equals, values = text.partition("=")
+    if not equals or not values or "" in values.split(","):
+        raise UsageError(f"--sweep is {text!r}; expected FIELD=VALUE,VALUE such as beta1=0.1,0.3.")
+    path = _path(name, config)
+    read = tuple(_value(path, value, config) for value in values.split(","))
+    if len(set(read)) < len(read):
+        raise UsageError(f"--sweep={text} has a value twice; give each once.")
+    return Axis(path, read)
+
+
+def _path(name: str, config: ConfigDict) -> str:
+    """The full path of the one field that a name can mean."""
+    paths = list(_paths(config))
+    if name in paths:
+        return name
+    found = [path for path in paths if path.endswith(f".{name}")]
+    if not found:
+        raise UsageError(f"No field is called {name!r}; all are in cat_jax/configs/default.py.")
+    if len(found) > 1:
+        raise UsageError(f"{name!r} can be {' or '.join(found)}; say which.")
+    return found[0]
+
+
+def _paths(config: ConfigDict, prefix: str = "") -> Iterator[str]:
+    for field in config:
+        if field == "by_convention":  # Tables of settings, not settings.
+            continue
+        value = config.get_oneway_ref(field).get()
+        if isinstance(value, ConfigDict):
+            yield from _paths(value, f"{prefix}{field}.")
+        else:
+            yield f"{prefix}{field}"
+
+
+def _value(path: str, text: str, config: ConfigDict) -> Any:
+    """The text as the field's type has it, as --config.FIELD=VALUE would read it."""
+    *sections, field = path.split(".")
+    for section in sections:
+        config = config[section]
+    kind = config.get_type(field)
+    try:
+        if kind is bool:
+            return TRUTHS[text.lower()]
+        if kind is tuple:
+            raise ValueError("a tuple")
+        return kind(text)
+    except (ValueError, KeyError):
+        raise UsageError(
+            f"--sweep has {text!r} for {path}; expected {kind.__name__}"
+            f"{', which cannot be swept' if kind is tuple else ''}."
+        ) from None

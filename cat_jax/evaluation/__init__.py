@@ -1,0 +1,1 @@
+"""Attacks on trained networks, and the numbers they leave."""

@@ -1,0 +1,1 @@
+"""Convolution kernels for XLA:CPU, behind `conv.conv`."""

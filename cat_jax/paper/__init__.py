@@ -1,0 +1,1 @@
+"""The paper's tables and figures, filled from runs. Imports no jax."""

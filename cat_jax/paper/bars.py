@@ -1,0 +1,110 @@
+"""Figures of the accuracy tables: ours as bars, the published numbers as marks on them."""
+
+import math
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cat_jax.paper import cells, figures
+from cat_jax.paper.cells import Cell
+from cat_jax.paper.rows import Row, Table
+from cat_jax.paper.sheet import Asked
+from cat_jax.report.plots import COLOURS
+from cat_jax.report.published_numbers import Published
+from cat_jax.report.render import heading
+
+matplotlib.use("Agg")
+GROUP = 0.84  # Of the distance between two rows; the rest is a gap.
+
+
+def ours(row: Row, table: Table, asked: Asked) -> dict[str, Cell]:
+    """The row's numbers by column, of runs that are as the row has them."""
+    found = cells.lines(row, table, asked.exact(row, table))[0].cells
+    return {column: cell for column, cell in found.items() if isinstance(cell, Cell)}
+
+
+def draw(table: Table, asked: Asked) -> Figure:
+    """A group of bars for each row, a colour for each column, a black mark where it was published.
+
+    A mark without a bar of ours has a stem in the colour that the bar would have. Error bars are
+    the standard deviation over seeds, or half the interval of one. The axis begins five points or
+    more below the lowest number.
+    """
+    count, places = len(table.columns), np.arange(len(table.rows))
+    width, wide = GROUP / count, 2 + len(places) * (0.3 + 0.1 * count)
+    figure = Figure(figsize=(max(7.0, wide), 4.6), layout="constrained")
+    axes = figure.subplots()
+    measured = [ours(row, table, asked) for row in table.rows]
+    known = [cells.published(row, table) for row in table.rows]
+    shown = [cell.mean for found in measured for cell in found.values()]
+    shown += [number.mean for numbers in known for number in numbers.values()]
+    lowest = max(0, 10 * math.floor((min(shown, default=0) - 5) / 10))
+    for j, column in enumerate(table.columns):
+        at = places + (j - (count - 1) / 2) * width
+        mean = np.array([_mean(found.get(column)) for found in measured])
+        bar = [spread(found[column]) if column in found else np.nan for found in measured]
+        label = f"{heading(column)}, ours"
+        axes.bar(at, mean, width * 0.92, yerr=bar, capsize=2, color=COLOURS[j], label=label)
+        marks = np.array([_mean(numbers.get(column)) for numbers in known])
+        label = "" if j else "published"
+        axes.hlines(marks, at - width / 2, at + width / 2, color="black", lw=1.8, label=label)
+        alone = np.isnan(mean)
+        axes.vlines(at[alone], lowest, marks[alone], color=COLOURS[j], lw=1)
+    axes.set_xticks(places, [row.label for row in table.rows])
+    axes.tick_params("x", rotation=30)
+    for text in axes.get_xticklabels():
+        text.set(ha="right", rotation_mode="anchor", fontsize=8)
+    start = f", from {lowest}" if lowest else ""
+    limits = lowest, min(101, max(shown, default=98) + 3)
+    axes.set(xlabel="trained", ylabel=f"accuracy in percent{start}", ylim=limits)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside lower center", ncols=min(4, count + 1), fontsize=8)
+    figures.put_title(figure, table, asked)
+    return figure
+
+
+def _mean(number: Cell | Published | None) -> float:
+    return np.nan if number is None else number.mean
+
+
+def spread(cell: Cell) -> float:
+    """Half the height of its error bar."""
+    return cell.std if cell.std is not None else cell.half or 0.0
+
+
+def tradeoff(table: Table, asked: Asked) -> Figure:
+    """Natural against robust accuracy: ours with error bars, the published ones hollow.
+
+    Along a dotted line the sum of both is that of a published point.
+    """
+    figure = Figure(figsize=(6.4, 5.0), layout="constrained")
+    axes = figure.subplots()
+    x, y = table.columns[:2]
+    for row, colour in zip(table.rows, COLOURS, strict=False):
+        found, known = ours(row, table, asked), cells.published(row, table)
+        if found.keys() >= {x, y}:
+            at, bars = (found[x].mean, found[y].mean), (spread(found[y]), spread(found[x]))
+            axes.errorbar(*at, *bars, fmt="o", color=colour, label=f"{row.label}, ours")
+        if known.keys() >= {x, y}:
+            _published(axes, known[x], known[y], colour, f"{row.label}, published")
+    axes.set(
+        xlabel=f"{heading(x)} accuracy in percent",
+        ylabel=f"accuracy under {heading(y)} in percent",
+    )
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.25)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    figures.put_title(figure, table, asked)
+    return figure
+
+
+def _published(axes: Axes, x: Published, y: Published, colour: str, label: str) -> None:
+    at, bars = (x.mean, y.mean), (y.std or 0.0, x.std or 0.0)
+    axes.errorbar(*at, *bars, fmt="s", color=colour, mfc="white", ms=8, label=label)
+    axes.axline(at, slope=-1, color=colour, ls=":", lw=1)
+    text = f"sum {x.mean + y.mean:.1f}"
+    axes.annotate(text, at, xytext=(8, 8), textcoords="offset points", fontsize=8)

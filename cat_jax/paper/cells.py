@@ -1,0 +1,151 @@
+"""A row's numbers over its seeds, in percent, and how they stand to what was published."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from cat_jax.paper import measured, runs
+from cat_jax.paper.measured import Number, Run
+from cat_jax.paper.rows import Row, Table
+from cat_jax.report import published_numbers
+from cat_jax.report.published_numbers import Published
+
+BETTER, WORSE = "!+", "!-"
+LEGEND = (
+    f"{BETTER} above, {WORSE} below the published number by more than the root of the sum of "
+    "squares of our seeds' standard deviation, theirs, and half the 95% interval. "
+    "x ± s: mean and standard deviation over seeds; x (±h): one seed, half of its 95% Wilson "
+    "interval. no run: nothing here has it yet; -: not measured, or not published."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A mean over seeds, in percent.
+
+    Attributes:
+      mean: of the seeds.
+      std: over them; None for one.
+      half: half of the 95% interval, that of a single run.
+      seeds: how many.
+      size: images in each test, the smallest if they differ.
+    """
+
+    mean: float
+    std: float | None
+    half: float | None
+    seeds: int
+    size: int
+
+    def text(self) -> str:
+        """ "95.0 ± 0.3", or "95.0 (±1.5)" for one seed."""
+        if self.std is not None:
+            return f"{self.mean:.1f} ± {self.std:.1f}"
+        return f"{self.mean:.1f}" + (f" (±{self.half:.1f})" if self.half is not None else "")
+
+    def tolerance(self) -> float:
+        """What a difference has to exceed to be more than chance."""
+        return math.hypot(self.std or 0.0, self.half or 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A printed line: whose numbers, and each by its column.
+
+    Attributes:
+      row: of the table.
+      whose: "ours", with what differs from the row in words, or "published".
+      cells: by column.
+      found: the runs that the numbers are of; none for what was published.
+    """
+
+    row: Row
+    whose: str
+    cells: Mapping[str, Cell | Published]
+    found: tuple[Run, ...] = ()
+
+
+def over_seeds(found: Sequence[Number]) -> Cell:
+    """The mean of one number of each seed, as a cell."""
+    values = [100 * number.value for number in found]
+    halves = [100 * number.half for number in found if number.half is not None]
+    return Cell(
+        statistics.fmean(values),
+        statistics.stdev(values) if len(values) > 1 else None,
+        statistics.fmean(halves) if halves else None,
+        len(values),
+        min(number.size for number in found),
+    )
+
+
+def published(row: Row, table: Table) -> dict[str, Published]:
+    """The paper's numbers of a row by our columns; averages and sums are computed from them."""
+    place, name = row.table or table.name, row.published or row.label
+    found: dict[str, Published] = {}
+    for (of_table, dataset, kind, label, metric), number in published_numbers.numbers().items():
+        here = dataset, kind
+        if (of_table, label) == (place, name) and here == _network(row):
+            unclipped = dataset == "mnist" and metric.startswith("pgd")
+            found[f"{metric}_unclipped" if unclipped else metric] = number
+    for column in table.columns:
+        parts = measured.terms(column, table.columns)
+        if len(parts) > 1:
+            found.pop(column, None)
+            if all(part in found for part in parts):
+                share = len(parts) if column == "average" else 1
+                found[column] = Published(sum(found[p].mean for p in parts) / share, None)
+    return {column: found[column] for column in table.columns if column in found}
+
+
+def _network(row: Row) -> tuple[str, str | None]:
+    expected = row.expected()
+    return expected["dataset"], published_numbers.CLASSIFIERS.get(expected["classifier.name"])
+
+
+def mark(cell: Cell, reference: Published | None) -> str:
+    """ "!+" or "!-" if the difference is more than chance; "" if not, or without a reference."""
+    if reference is None:
+        return ""
+    difference = cell.mean - reference.mean
+    if abs(difference) <= math.hypot(cell.tolerance(), reference.std or 0.0):
+        return ""
+    return BETTER if difference > 0 else WORSE
+
+
+def lines(row: Row, table: Table, found: Sequence[Run]) -> list[Line]:
+    """Ours, a line for each kind of run, whole ones first; then the published one.
+
+    Runs of another length, other conventions or another choice of checkpoint are never averaged
+    with whole ones, and have no line before they have a number.
+    """
+    kinds: dict[tuple[str, ...], list[Run]] = {}
+    for run in found:
+        kinds.setdefault(runs.differences(run, row, table), []).append(run)
+    made = [
+        Line(row, ", ".join(("ours", *kind)), *_cells(_one_a_seed(of_kind), table))
+        for kind, of_kind in sorted(kinds.items(), key=lambda item: (len(item[0]), item[0]))
+    ]
+    made = [line for line in made if line.cells or line.whose == "ours"]
+    made = made or [Line(row, "ours", {})]
+    reference = published(row, table)
+    return [*made, Line(row, "published", reference)]
+
+
+def _one_a_seed(found: Sequence[Run]) -> list[Run]:
+    """Of two runs with one seed the one that is further."""
+    kept: dict[int, Run] = {}
+    for run in found:
+        if run.seed not in kept or run.step > kept[run.seed].step:
+            kept[run.seed] = run
+    return [kept[seed] for seed in sorted(kept)]
+
+
+def _cells(found: Sequence[Run], table: Table) -> tuple[dict[str, Cell], tuple[Run, ...]]:
+    """Each column over the runs that have it; what diverged has none."""
+    each = [measured.numbers(run, table) for run in found if not run.diverged]
+    cells = {}
+    for column in table.columns:
+        if having := [numbers[column] for numbers in each if column in numbers]:
+            cells[column] = over_seeds(having)
+    return cells, tuple(found)

@@ -1,0 +1,151 @@
+"""The paper's figures of numbers: ours, over rows or epochs, with the published values."""
+
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cat_jax.paper import cells, measured, runs
+from cat_jax.paper.rows import Panel, Row, Table
+from cat_jax.paper.sheet import Asked
+from cat_jax.report.published_numbers import Published
+from cat_jax.report.render import heading
+
+matplotlib.use("Agg")
+EMPTY = "no run, and no published value"
+WIDTH = 90  # Of a panel, in letters of its legend.
+X_NAMES = {
+    "method.beta": "beta",
+    "method.beta1": "beta1 (logarithmic)",
+    "attack.epsilon": "epsilon in training, in 1/255 of the pixel range",
+    "epoch": "epoch",
+}
+
+
+def draw(table: Table, asked: Asked) -> Figure:
+    """One set of axes for each panel of the table."""
+    count, lines = len(table.panels), []
+    figure = Figure(figsize=(5.2 * count, 4.2), layout="constrained")
+    rows = {row.label: row for row in table.rows}
+    for axes, panel in zip(figure.subplots(1, count, squeeze=False)[0], table.panels, strict=True):
+        axes.set_title(panel.title)
+        axes.set_xlabel(X_NAMES[panel.x])
+        axes.set_ylabel(_y_name(panel))
+        if panel.x == "epoch":
+            _draw_curves(axes, panel, rows, table, asked)
+        else:
+            _draw_rows(axes, panel, rows, table, asked)
+        axes.grid(alpha=0.3)
+        if names := axes.get_legend_handles_labels()[1]:
+            columns = max(1, min(3, WIDTH // (max(map(len, names)) + 6)))
+            below = (0.5, -0.18)
+            axes.legend(fontsize=7, ncols=columns, loc="upper center", bbox_to_anchor=below)
+            lines.append(math.ceil(len(names) / columns))
+        else:
+            axes.text(0.5, 0.5, EMPTY, ha="center", transform=axes.transAxes)
+    figure.set_figheight(3.8 + 0.16 * max(lines, default=0))
+    put_title(figure, table, asked)
+    return figure
+
+
+def put_title(figure: Figure, table: Table, asked: Asked, *more: str) -> None:
+    """The table's title and what is to be said of the runs, in lines that fit the figure."""
+    scale = "" if asked.scale == 1 else f"SCALED: {asked.scale:g} of the training"
+    width = int(13 * figure.get_figwidth())  # Characters of 9 points, about 14 to an inch.
+    lines = [textwrap.fill(text, width) for text in (table.title, scale, *more) if text]
+    figure.suptitle("\n".join(lines), fontsize=9)
+
+
+def _y_name(panel: Panel) -> str:
+    if panel.minus:
+        return "accuracy in percent, less a constant"
+    sums = any("+" in metric for metric in panel.y)
+    name = " and ".join(heading(metric) for metric in panel.y)
+    return f"{'sum' if sums else 'accuracy'} in percent: {name}"
+
+
+def _draw_rows(
+    axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, asked: Asked
+) -> None:
+    """Metrics over a field of the rows: ours solid with bars, published dashed."""
+    if panel.x == "method.beta1":
+        axes.set_xscale("log")
+    if panel.x == "attack.epsilon":
+        axes.set_xticks(sorted({place(row, panel.x) for row in rows.values()}))
+    many = len(panel.lines) > 1
+    for i, (name, labels) in enumerate(panel.lines):
+        for j, metric in enumerate(panel.y):
+            colour = f"C{i if many else j}"
+            minus = panel.minus.get(metric, 0.0)
+            taken = f" - {minus:g}" if minus else ""
+            title = name if many else heading(metric) + taken
+            _errorbar(axes, [rows[x] for x in labels], metric, table, asked, panel.x, minus)(
+                f"{title}, ours", colour
+            )
+            _reference(axes, [rows[x] for x in labels], metric, table, panel.x, minus)(
+                f"{title}, published", colour
+            )
+
+
+def place(row: Row, field: str) -> float:
+    """Where a row is on the axis of a field; epsilon in grey levels."""
+    value = row.expected()[field]
+    return float(255 * Fraction(value)) if field == "attack.epsilon" else float(value)
+
+
+def _errorbar(
+    axes: Axes,
+    rows: Sequence[Row],
+    metric: str,
+    table: Table,
+    asked: Asked,
+    x: str,
+    minus: float,
+) -> Callable[[str, str], None]:
+    points = []
+    for row in rows:
+        cell = cells.lines(row, table, asked.exact(row, table))[0].cells.get(metric)
+        if isinstance(cell, cells.Cell):
+            points.append((place(row, x), cell.mean - minus, cell.std or cell.half or 0.0))
+
+    def draw(label: str, colour: str) -> None:
+        if points:
+            at, mean, bar = zip(*points, strict=True)
+            axes.errorbar(at, mean, bar, color=colour, marker="o", capsize=2, label=label)
+
+    return draw
+
+
+def _reference(
+    axes: Axes, rows: Sequence[Row], metric: str, table: Table, x: str, minus: float
+) -> Callable[[str, str], None]:
+    published = [(place(row, x), cells.published(row, table).get(metric)) for row in rows]
+    points = [(at, n.mean - minus) for at, n in published if isinstance(n, Published)]
+
+    def draw(label: str, colour: str) -> None:
+        if points:
+            axes.plot(*zip(*points, strict=True), "--x", color=colour, alpha=0.7, label=label)
+
+    return draw
+
+
+def _draw_curves(
+    axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, asked: Asked
+) -> None:
+    """A metric over epochs: a line for each run, one colour for each row; dotted if it departs."""
+    (metric,) = panel.y
+    for i, (name, labels) in enumerate(panel.lines):
+        named: set[str] = set()
+        for row in (rows[label] for label in labels):
+            for run in asked.of(row):
+                points = [(p["epoch"], 100 * p[metric]) for p in measured.curve(run)]
+                label = ", ".join((name, *runs.differences(run, row, table)))
+                if points:
+                    shown = None if label in named else label
+                    dashes = "-" if label == name else ":"
+                    axes.plot(*zip(*points, strict=True), dashes, color=f"C{i}", label=shown, lw=1)
+                    named.add(label)

@@ -1,0 +1,134 @@
+"""What a run found: accuracies of best/, curves over its validations, means of its masks."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cat_jax.paper.rows import SIZES, Table
+from cat_jax.storage import run_folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A measured share, as a fraction.
+
+    Attributes:
+      value: the accuracy, or the mean of a mask.
+      half: half the width of its 95% interval; None where it has none.
+      size: the number of images.
+    """
+
+    value: float
+    half: float | None
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A workdir: `config` by dotted paths, the lines of its files, and its last step."""
+
+    workdir: pathlib.Path
+    config: Mapping[str, Any]
+    results: Sequence[Mapping[str, Any]]
+    metrics: Sequence[Mapping[str, Any]]
+    commands: Sequence[Mapping[str, Any]]
+    checks: Sequence[Mapping[str, Any]]
+
+    @property
+    def seed(self) -> int:
+        """Of initialisation, batches and noise."""
+        return int(self.config["seed"])
+
+    @property
+    def step(self) -> int:
+        """The last one that anything was written of."""
+        return max((int(line.get("step", 0)) for line in (*self.metrics, *self.results)), default=0)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a number of metrics.jsonl is not finite."""
+        return bool(run_folder.first_non_finite(self.metrics))
+
+
+def numbers(run: Run, table: Table) -> dict[str, Number]:
+    """What the run found, by the columns of the table; what it lacks is absent."""
+    if table.curves:
+        found = _of_validation(run)
+    elif table.columns[0].startswith("mask_"):
+        found = _of_masks(run)
+    else:
+        found = _of_results(run)
+    for column in table.columns:
+        parts = terms(column, table.columns)
+        if len(parts) > 1 and all(part in found for part in parts):
+            found[column] = _combined([found[part] for part in parts], mean=column == "average")
+    return {column: found[column] for column in table.columns if column in found}
+
+
+def terms(column: str, columns: Sequence[str]) -> list[str]:
+    """The metrics that a column is made of: all before an "average", the terms of a sum."""
+    return list(columns[: columns.index(column)]) if column == "average" else column.split("+")
+
+
+def _combined(parts: Sequence[Number], mean: bool) -> Number:
+    share = 1 / len(parts) if mean else 1.0
+    halves = [part.half for part in parts if part.half is not None]
+    # Of the same images: as if they erred together, which is the widest.
+    half = share * sum(halves) if halves else None
+    return Number(share * sum(p.value for p in parts), half, min(p.size for p in parts))
+
+
+def _of_results(run: Run) -> dict[str, Number]:
+    """Of best/, on as many images as there are."""
+    found: dict[str, Number] = {}
+    for line in run.results:
+        known = found.get(line["attack"])
+        if line["checkpoint"] == "best" and (known is None or line["num_examples"] > known.size):
+            low, high = line["interval"]
+            size = line["num_examples"]
+            found[line["attack"]] = Number(line["accuracy"], (high - low) / 2, size)
+    return found
+
+
+def curve(run: Run) -> list[dict[str, float]]:
+    """Each validation: epoch, natural, pgd10 and their sum, as fractions."""
+    points = []
+    for line in run.metrics:
+        if "validation_robust" in line:
+            natural, robust = line["validation_natural"], line["validation_robust"]
+            sums = {"natural": natural, "pgd10": robust, "natural+pgd10": natural + robust}
+            points.append({"epoch": line["epoch"], **sums})
+    return [point for point in points if all(map(math.isfinite, point.values()))]
+
+
+def _of_validation(run: Run) -> dict[str, Number]:
+    """Of the validation with the highest sum."""
+    best = max(curve(run), key=lambda point: point["natural+pgd10"], default=None)
+    if best is None:
+        return {}
+    on_test = run.config["selection"] == "test"
+    size = SIZES[run.config["dataset"]][1] if on_test else int(run.config["num_validation"])
+    return {
+        name: Number(best[name], wilson(best[name], size), size) for name in ("natural", "pgd10")
+    }
+
+
+def wilson(share: float, size: int) -> float:
+    """Half the width of the 95% Wilson interval of a share."""
+    z = 1.959964
+    return z * math.sqrt(share * (1 - share) / size + (z / size / 2) ** 2) / (1 + z * z / size)
+
+
+def _of_masks(run: Run) -> dict[str, Number]:
+    try:
+        with np.load(run.workdir / "masks.npz") as kept:
+            size = int(kept["num_examples"])
+            return {
+                f"mask_{k}": Number(float(kept[k]), None, size) for k in ("digit", "background")
+            }
+    except Exception:  # There is no end to what a damaged archive can raise.
+        return {}

@@ -1,0 +1,70 @@
+"""A table printed and, if asked for, written: Markdown, LaTeX, CSV, HTML, PNG and PDF."""
+
+import csv
+import io
+import pathlib
+
+from matplotlib.figure import Figure
+
+from cat_jax.paper import bars, claims, figures, pictures, sheet, table_page, texts
+from cat_jax.paper.catalogue import TABLES
+from cat_jax.paper.sheet import Asked
+from cat_jax.report import plots, render
+from cat_jax.report.render import Grid
+from cat_jax.storage import files
+
+text = render.markdown
+
+
+def show(name: str, asked: Asked, out: pathlib.Path | None) -> None:
+    """Prints a table; with `out` its files are written there."""
+    grid = build(name, asked)
+    print(text(grid) + "\n")
+    if out is None:
+        return
+    files.write_text(out / f"{name}.md", text(grid) + "\n")
+    files.write_text(out / f"{name}.tex", render.latex(grid))
+    files.write_text(out / f"{name}.csv", as_csv(name, grid, asked))
+    if figure := draw(name, asked):
+        for kind in ("png", "pdf"):
+            with files.replacing(out / f"{name}.{kind}") as temporary:
+                figure.savefig(temporary, format=kind, dpi=150)
+    files.write_text(out / f"{name}.html", as_html(name, grid, figure, asked))
+
+
+def build(name: str, asked: Asked) -> Grid:
+    """The table as text."""
+    if name == "claims":
+        return claims.grid(asked)
+    return texts.losses() if name == "losses" else sheet.grid(TABLES[name], asked)
+
+
+def as_csv(name: str, grid: Grid, asked: Asked) -> str:
+    """Numbers, one a line; of what is no table of numbers, its text."""
+    if name in TABLES:
+        return sheet.as_csv(TABLES[name], asked)
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([grid.head, *grid.body])
+    return stream.getvalue()
+
+
+def as_html(name: str, grid: Grid, figure: Figure | None, asked: Asked) -> str:
+    """A page that needs no other file."""
+    if name in TABLES:
+        png = plots.png(figure) if figure else None
+        return table_page.table_page(TABLES[name], grid, png, asked)
+    return table_page.text_page(grid)
+
+
+def draw(name: str, asked: Asked) -> Figure | None:
+    """The table's figure; None for texts."""
+    if name == "adaptation":
+        return pictures.adaptation()
+    if name == "mask_visualisation":
+        return pictures.masks(TABLES[name], asked)
+    if name == "trades_tradeoff":
+        return bars.tradeoff(TABLES[name], asked)
+    if name in TABLES:
+        drawn = figures.draw if TABLES[name].panels else bars.draw
+        return drawn(TABLES[name], asked)
+    return None

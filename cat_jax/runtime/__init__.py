@@ -1,0 +1,1 @@
+"""Processes, devices, signals and the terminal."""

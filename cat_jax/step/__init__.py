@@ -1,0 +1,1 @@
+"""Algorithm 1: the state, its phases, and the compiled training step."""

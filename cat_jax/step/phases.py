@@ -1,0 +1,182 @@
+"""What a step of Algorithm 1 is made of: attack and calibrate, update theta, update phi."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from jax import lax
+
+from cat_jax.errors import UsageError
+from cat_jax.methods import Method
+from cat_jax.step.state import NetworkState, variables_of
+from cat_jax.step.weight_perturbation import perturbation
+from cat_jax.types import DEVICES, Apply, Array, PyTree, Views
+
+Nets = tuple[NetworkState, NetworkState]  # Classifier and mask network: theta and phi.
+Parts = Mapping[str, Array]  # "image", "label", "key", perhaps "margin": [parts, B/D/parts, ...].
+
+
+@functools.partial(jax.jit, static_argnames=("module", "train"))
+def forward(
+    module: nn.Module, net: NetworkState, *inputs: Array, train: bool = True
+) -> tuple[Array, NetworkState]:
+    """Output, and `net` with its running statistics moved on if in training mode.
+
+    Compiled for itself, it is traced once for all the places of a step that call it alike.
+    """
+    if not train:
+        return cast(Array, module.apply(variables_of(net), *inputs)), net
+    output, new = module.apply(variables_of(net), *inputs, train=True, mutable=["batch_stats"])
+    return cast(Array, output), net.replace(batch_stats=new.get("batch_stats", {}))
+
+
+def forward_views(
+    apply: Apply, net: NetworkState, images: Views, names: tuple[str, ...]
+) -> tuple[Views, NetworkState]:
+    """Logits of the named views, one forward each, in the given order."""
+    logits = Views(distance=images.distance)
+    for name in names:
+        output, net = apply(net, getattr(images, name))
+        logits = logits._replace(**{name: output})
+    return logits, net
+
+
+def descend(net: NetworkState, tx: optax.GradientTransformation, grads: PyTree) -> NetworkState:
+    """One optimizer step on `net`, along gradients that all devices agree on."""
+    updates, opt_state = tx.update(grads, net.opt_state, net.params)
+    return net.replace(params=optax.apply_updates(net.params, updates), opt_state=opt_state)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phases:
+    """The phases of a step, which run on every device under the axis `types.DEVICES`.
+
+    Attributes:
+      method: the attack and the losses.
+      classifier, mask_net: f and g.
+      classifier_tx, mask_tx: their optimizers.
+      num_parts: a device's batch is worked through in so many equal parts, [parts, ...], and
+        their gradients averaged before an update.
+    """
+
+    method: Method
+    classifier: nn.Module
+    mask_net: nn.Module
+    classifier_tx: optax.GradientTransformation
+    mask_tx: optax.GradientTransformation
+    num_parts: int = 1
+
+    def calibrate(self, nets: Nets, parts: Parts, step: Array) -> tuple[Nets, Views, Array]:
+        """The networks, the three views of each part (Eqs. 9 and 10), and the mean of each mask."""
+        method = self.method
+        f = functools.partial(forward, self.classifier, train=method.train_mode_attack)
+        hyper = {name: schedule(step) for name, schedule in method.schedules.items()}
+
+        def one(nets: Nets, part: Mapping[str, Array]) -> tuple[Nets, tuple[Views, Array]]:
+            (theta, phi), natural = nets, part["image"]
+            margins = {"margins": part["margin"]} if method.remembers_margins else {}
+            adversarial, theta = method.attack(
+                f, theta, natural, part["label"], part["key"], **hyper, **margins
+            )
+            delta = adversarial - natural
+            mask, phi = forward(self.mask_net, phi, natural, delta)
+            distance = jnp.max(jnp.abs(delta), axis=(1, 2, 3))
+            calibrated = natural + mask * delta
+            views = Views(natural, adversarial, calibrated, distance=distance)
+            return (theta, phi), (views, jnp.mean(mask))
+
+        nets, (views, masks) = self._in_turn(one, nets, parts)
+        return nets, views, masks
+
+    def update_classifier(
+        self, theta: NetworkState, views: Views, labels: Array, step: Array
+    ) -> tuple[NetworkState, Array]:
+        """theta after its update, by Eq. 13 or what the method has in its place; and the loss.
+
+        Of adversarial weight perturbation, the gradient is that of weights moved uphill.
+        """
+        gradient = functools.partial(self._mean_gradient, self._classifier_loss)
+        gamma, seen = self.method.weight_perturbation, (views, labels)
+        if gamma is not None:
+            _, uphill, _ = gradient(theta.params, theta, seen)
+            shift = perturbation(theta.params, uphill, gamma(step))
+            theta = theta.replace(params=optax.apply_updates(theta.params, shift))
+        loss, grads, theta = gradient(theta.params, theta, seen)
+        theta = descend(theta, self.classifier_tx, grads)
+        if gamma is not None:
+            theta = theta.replace(params=jax.tree.map(jnp.subtract, theta.params, shift))
+        return theta, loss
+
+    def update_mask_net(self, nets: Nets, views: Views, labels: Array) -> tuple[Nets, Array]:
+        """The networks after phi's update (Eq. 14), and its loss; theta gets statistics alone."""
+        params = nets[1].params
+        loss, grads, (theta, phi) = self._mean_gradient(
+            self._mask_loss, params, nets, (views, labels)
+        )
+        return (theta, descend(phi, self.mask_tx, grads)), loss
+
+    def close(self, theta: NetworkState, views: Views) -> NetworkState:
+        """theta after the forwards that only move its running statistics on."""
+
+        def one(theta: NetworkState, part: Views) -> tuple[NetworkState, None]:
+            f = functools.partial(forward, self.classifier)
+            return forward_views(f, theta, part, self.method.closing_views)[1], None
+
+        return cast(NetworkState, self._in_turn(one, theta, views)[0])
+
+    def _classifier_loss(
+        self, params: PyTree, theta: NetworkState, images: Views, labels: Array
+    ) -> tuple[Array, NetworkState]:
+        f = functools.partial(forward, self.classifier)
+        theta = theta.replace(params=params)
+        logits, theta = forward_views(f, theta, images, self.method.classifier_views)
+        return jnp.mean(self.method.classifier_loss(logits, labels)), theta
+
+    def _mask_loss(
+        self, params: PyTree, nets: Nets, images: Views, labels: Array
+    ) -> tuple[Array, Nets]:
+        theta, phi = nets
+        f = functools.partial(forward, self.classifier, train=self.method.train_mode_mask_loss)
+        delta = images.adversarial - images.natural
+        mask, phi = forward(self.mask_net, phi.replace(params=params), images.natural, delta)
+        images = images._replace(calibrated=images.natural + mask * delta)
+        logits, theta = forward_views(f, theta, images, self.method.mask_views)
+        return jnp.mean(self.method.mask_loss(logits, labels)), (theta, phi)
+
+    def _mean_gradient(
+        self, loss: Callable[..., tuple[Array, Any]], params: PyTree, carry: Any, parts: Any
+    ) -> tuple[Array, PyTree, Any]:
+        """Loss and gradient over the whole batch, and what `loss` has made of `carry`."""
+
+        def add(sums: Any, part: Any) -> tuple[Any, None]:
+            carry, *totals = sums
+            (value, carry), grads = jax.value_and_grad(loss, has_aux=True)(params, carry, *part)
+            return (carry, *jax.tree.map(jnp.add, tuple(totals), (value, grads))), None
+
+        zeros = jnp.zeros((), jnp.result_type(float)), jax.tree.map(jnp.zeros_like, params)
+        (carry, value, grads), _ = self._in_turn(add, (carry, *zeros), parts)
+        grads = jax.tree.map(lambda total: total / self.num_parts, grads)
+        return value / self.num_parts, lax.pmean(grads, DEVICES), carry
+
+    def _in_turn(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
+        return lax.scan(function, carry, parts, unroll=self.num_parts == 1)
+
+
+def cut(examples: PyTree, num_parts: int) -> PyTree:
+    """Leaves [B, ...] -> [num_parts, B / num_parts, ...].
+
+    Raises:
+      UsageError: while tracing, if the batch does not divide.
+    """
+    num_examples = len(jax.tree.leaves(examples)[0])
+    if num_examples % num_parts:
+        raise UsageError(
+            f"A device's batch of {num_examples} does not divide into {num_parts} parts; set "
+            "config.batch_size to a multiple of devices times config.num_parts."
+        )
+    return jax.tree.map(lambda x: x.reshape(num_parts, -1, *x.shape[1:]), examples)

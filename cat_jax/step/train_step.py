@@ -1,0 +1,182 @@
+"""Algorithm 1's inner loop, on one device and on many."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from cat_jax.data.augment import Augment, to_unit, unchanged
+from cat_jax.methods import Method
+from cat_jax.step.phases import Parts, Phases, cut
+from cat_jax.step.state import TrainState, variables_of
+from cat_jax.types import DEVICES, Array
+
+Batch = Mapping[str, Any]  # Arrays of NumPy or of JAX.
+Metrics = dict[str, Array]
+StepFn = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
+
+
+def example_keys(key: Array, step: Array, num_examples: int) -> tuple[Array, Array]:
+    """Two keys per example, [B/D] each, from (key, step, position in the global batch).
+
+    Where an example is computed does not matter, only where it stands in the batch.
+    """
+    positions = lax.axis_index(DEVICES) * num_examples + jnp.arange(num_examples)
+    keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.fold_in(key, step)))(positions)
+    pairs = jax.vmap(jax.random.split)(keys)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def make_train_step(
+    method: Method,
+    classifier: nn.Module,
+    mask_net: nn.Module,
+    classifier_tx: optax.GradientTransformation,
+    mask_tx: optax.GradientTransformation,
+    augment: Augment = unchanged,
+    *,
+    num_parts: int = 1,
+    average_decay: float = 0.0,
+) -> StepFn:
+    """Returns step(state, batch, key) -> (state, metrics), for `pmap_step`.
+
+    A batch is {"image": [B/D, H, W, C], uint8 or floating in [0, 1], "label": [B/D]}, and for a
+    method that remembers margins "index": [B/D], places in the training split.
+
+    Args:
+      method: the attack and the losses.
+      classifier, mask_net: f and g.
+      classifier_tx, mask_tx: their optimizers.
+      augment: of the natural images.
+      num_parts: a device's batch is worked through in so many equal parts and their gradients
+        averaged before an update: the same step in less memory, but for batch statistics,
+        which are each part's own.
+      average_decay: of the moving average of f; 0: none is kept.
+    """
+    phases = Phases(method, classifier, mask_net, classifier_tx, mask_tx, num_parts)
+
+    def train_step(state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Metrics]:
+        parts = examples(method, augment, num_parts, state, batch, key)
+        labels, nets = parts["label"], (state.classifier, state.mask_net)
+        (theta, phi), views, masks = phases.calibrate(nets, parts, state.step)
+        theta, theta_loss = phases.update_classifier(theta, views, labels, state.step)
+        (theta, phi), phi_loss = phases.update_mask_net((theta, phi), views, labels)
+        theta = phases.close(theta, views)
+
+        metrics = {"classifier_loss": theta_loss, "mask_loss": phi_loss, "mask": jnp.mean(masks)}
+        state = state.replace(step=state.step + 1, classifier=theta, mask_net=phi)
+        if method.remembers_margins:
+            found = (batch["index"], views.distance.reshape(-1))
+            state = state.replace(margins=remember(state.margins, *found))
+        return finish(state, metrics, average_decay)
+
+    return train_step
+
+
+def examples(
+    method: Method, augment: Augment, num_parts: int, state: TrainState, batch: Batch, key: Array
+) -> Parts:
+    """The batch of `make_train_step` in `num_parts`: augmented, with a key for each example."""
+    keys, augment_keys = example_keys(key, state.step, len(batch["label"]))
+    images = augment(augment_keys, to_unit(batch["image"]))
+    made = {"image": images, "label": batch["label"], "key": keys}
+    if method.remembers_margins:
+        made["margin"] = state.margins[batch["index"]]
+    return cut(made, num_parts)
+
+
+def several(train_step: StepFn) -> StepFn:
+    """Several steps in one call, so that the host is asked once for all of them.
+
+    Batches and metrics have one more axis, [K, ...]; batch["count"], up to K, is how many are
+    made. The rest of the metrics is 0. One compilation serves every count.
+    """
+
+    def steps(state: TrainState, batches: Batch, key: Array) -> tuple[TrainState, Metrics]:
+        rest = {name: value for name, value in batches.items() if name != "count"}
+
+        def batch(i: Any) -> Batch:
+            return {name: value[i] for name, value in rest.items()}
+
+        def one(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, made = train_step(carry[0], batch(i), key)
+            return state, jax.tree.map(lambda all, new: all.at[i].set(new), carry[1], made)
+
+        _, shapes = jax.eval_shape(train_step, state, batch(0), key)
+        room = len(batches["label"])
+        empty = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), shapes)
+        return lax.fori_loop(0, batches["count"], one, (state, empty))
+
+    return steps
+
+
+def remember(margins: Array, indices: Array, distances: Array) -> Array:
+    """Margins [N] with those of all devices' examples renewed."""
+    indices, distances = (lax.all_gather(x, DEVICES, tiled=True) for x in (indices, distances))
+    return margins.at[indices].set(distances.astype(margins.dtype))
+
+
+def finish(state: TrainState, metrics: Metrics, average_decay: float) -> tuple[TrainState, Metrics]:
+    """Averages over devices what each has computed alone; parameters are equal already.
+
+    Then moves the average of f on.
+    """
+    theta, phi = state.classifier, state.mask_net
+    statistics = lax.pmean((theta.batch_stats, phi.batch_stats), DEVICES)
+    theta, phi = (
+        net.replace(batch_stats=new) for net, new in zip((theta, phi), statistics, strict=True)
+    )
+    state = state.replace(classifier=theta, mask_net=phi)
+    if average_decay:
+        average = optax.incremental_update(variables_of(theta), state.average, 1 - average_decay)
+        state = state.replace(average=average)
+    return state, lax.pmean(metrics, DEVICES)
+
+
+def pmap_step(train_step: StepFn, devices: list[jax.Device] | None = None) -> StepFn:
+    """State and key replicated, batch split over its leading axis [D, B/D, ...].
+
+    Of several processes, each gives the parts of its own devices.
+    """
+    return jax.pmap(
+        train_step,
+        axis_name=DEVICES,
+        in_axes=(None, 0, None),
+        out_axes=(None, None),
+        donate_argnums=(0,),
+        devices=devices,
+    )
+
+
+def shard_map_step(train_step: StepFn, devices: list[jax.Device] | None = None) -> StepFn:
+    """The same as `pmap_step`, through `jax.shard_map`: JAX only maintains `pmap`."""
+    mesh = Mesh(np.array(devices or jax.devices()), (DEVICES,))
+    specs = (PartitionSpec(), PartitionSpec(DEVICES), PartitionSpec())
+    shardings = tuple(NamedSharding(mesh, spec) for spec in specs)
+
+    def on_device(state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Metrics]:
+        return train_step(state, jax.tree.map(lambda x: x[0], batch), key)
+
+    # Unchecked, gradients stay each device's own until the step averages them, as under pmap.
+    mapped = jax.shard_map(
+        on_device, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False
+    )
+    compiled = jax.jit(
+        mapped, in_shardings=shardings, out_shardings=shardings[0], donate_argnums=(0,)
+    )
+
+    def step(*arguments: Any) -> tuple[TrainState, Metrics]:
+        return compiled(*multihost_utils.host_local_array_to_global_array(arguments, mesh, specs))
+
+    return compiled if jax.process_count() == 1 else step
+
+
+PARALLEL = {"pmap": pmap_step, "shard_map": shard_map_step}

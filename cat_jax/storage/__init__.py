@@ -1,0 +1,1 @@
+"""Files of a run: written whole or not at all."""

@@ -1,0 +1,197 @@
+"""A run's folder: whose it is, and what is read from and written to its top level."""
+
+import contextlib
+import datetime
+import fcntl
+import hashlib
+import json
+import logging
+import math
+import os
+import pathlib
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cat_jax.errors import UsageError
+from cat_jax.storage import files
+
+logger = logging.getLogger(__name__)
+# What a resumed run may change: it does not touch the steps that are done. Nor does num_epochs,
+# but under a schedule that stretches over them all.
+FREE = {"data_dir", "parallel", "num_epochs", "num_steps", "evaluation", "test"} | {
+    *("log_every", "save_every", "keep_checkpoints", "steps_per_dispatch", "remat")
+}
+STRETCHING = {"cosine", "cyclic"}
+SUMS = "sums"  # In config.json, beside the fields: SHA-256 of them, and of the data.
+# The files of JSON lines, and what each line has to have.
+LINES = {
+    "metrics": {"step"},
+    "results": {"checkpoint", "step", "attack", "accuracy", "num_examples", "interval", "dataset"}
+    | {"variant", "seed", "conventions", "selection"},
+    "checks": {"checkpoint", "step", "name", "passed", "text"},
+    "commands": {"command", "time"},
+}
+
+
+def write_config(workdir: pathlib.Path, config: dict[str, Any], data: str) -> None:
+    """Writes config.json, whole: the config, and its sum and that of the data."""
+    kept = config | {SUMS: {"config": _sum(config), "data": data}}
+    files.write_text(workdir / "config.json", json.dumps(kept, indent=1) + "\n")
+
+
+def read_lines(workdir: pathlib.Path, name: str) -> list[dict[str, Any]]:
+    """The lines of a key of `LINES`; none if the file is absent.
+
+    Raises:
+      files.Damaged: naming the first line that is not what it should be.
+    """
+    file = workdir / f"{name}.jsonl"
+    records = files.read_json_lines(file)
+    for number, record in enumerate(records, 1):
+        if not record.keys() >= LINES[name]:
+            raise files.damaged_line(file, number)
+    return records
+
+
+def replace_lines(file: pathlib.Path, records: list[dict[str, Any]], *names: str) -> None:
+    """Adds lines to a file of JSON lines; one that agrees in the fields `names` is replaced."""
+
+    def key(record: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(record[name] for name in names)
+
+    new = {key(record) for record in records}
+    old = [record for record in files.read_json_lines(file) if key(record) not in new]
+    files.write_json_lines(file, old + records)
+
+
+def weights_stem(digest: str) -> str:
+    """How the names of records begin that are of weights from a file with this SHA-256."""
+    return f"weights-{digest[:12]}"
+
+
+def note_command(workdir: pathlib.Path, command: str) -> None:
+    """Adds a line to commands.jsonl: what was done in this workdir, and when; repeats once."""
+    file = workdir / "commands.jsonl"
+    now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
+    replace_lines(file, [{"command": command, "time": now}], "command")
+
+
+def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """The resolved config that the workdir was made with, or None.
+
+    Raises:
+      UsageError: if it is damaged, or lost: checkpoints without it could be of any experiment.
+    """
+    return _read(workdir)[0]
+
+
+def _read(workdir: pathlib.Path) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """The config and the sums; those of before there were any are empty."""
+    file = workdir / "config.json"
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        sums: dict[str, str] = kept.pop(SUMS, {})
+        if not sums or sums["config"] == _sum(kept):
+            return kept, sums
+    except (FileNotFoundError, NotADirectoryError):
+        if (workdir / "checkpoints").is_dir():
+            raise UsageError(
+                f"{workdir} holds checkpoints but no config.json; restore it from a copy, or use "
+                "another workdir."
+            ) from None
+        return None, {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise UsageError(f"{file} is damaged; restore it from a copy, or use another workdir.")
+
+
+def _sum(config: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def refuse_other_data(workdir: pathlib.Path, data: str) -> None:
+    """Raises UsageError if the workdir was made with data of another fingerprint than `data`."""
+    kept = _read(workdir)[1].get("data", data)
+    if kept != data:
+        raise UsageError(
+            f"{workdir} was made with other data: their fingerprint is {kept[:12]} there, "
+            f"{data[:12]} now; name the folder of the former: --config.data_dir=..., or use "
+            "another workdir."
+        )
+
+
+def refuse_other(workdir: pathlib.Path, kept: dict[str, Any], config: dict[str, Any]) -> None:
+    """Raises UsageError with the differences if the workdir is of another experiment."""
+    old, new = _flat(kept), _flat(config)
+    schedules = {config[name]["schedule"] for name in ("optimizer", "mask_optimizer")}
+    free = FREE - ({"num_epochs"} if schedules & STRETCHING else set())
+    differences = [
+        f"{path}: {old.get(path)!r} there, {new.get(path)!r} now"
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path) and path.split(".")[0] not in free
+    ]
+    if differences:
+        raise UsageError(
+            f"{workdir} is of another config ({'; '.join(differences)}); "
+            "use another workdir, or the config it was made with."
+        )
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for field, value in config.items():
+        path = f"{prefix}{field}"
+        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+@contextlib.contextmanager
+def claimed(workdir: pathlib.Path) -> Iterator[None]:
+    """Makes the workdir, and keeps other processes out of it while the block runs.
+
+    The lock is the operating system's, on workdir/.lock: it ends with the process, however that
+    ends. On file systems without locks there is a warning and no protection.
+
+    Raises:
+      UsageError: if files cannot be written in it, or another process holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            workdir.mkdir(parents=True, exist_ok=True)
+            lock = os.open(workdir / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            stack.callback(os.close, lock)
+            _lock(lock, workdir)
+            os.ftruncate(lock, 0)
+            os.write(lock, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            files.write_text(workdir / ".writable", "")
+            (workdir / ".writable").unlink()
+        except OSError as error:
+            raise UsageError(
+                f"Cannot write in workdir {workdir} ({error.strerror}); name another: --workdir=..."
+            ) from None
+        yield
+
+
+def _lock(lock: int, workdir: pathlib.Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 300).decode(errors="replace") or "another process"
+        raise UsageError(
+            f"{workdir} is in use by {holder}; wait until it ends, or use another workdir."
+        ) from None
+    except OSError as error:
+        logger.warning(
+            "%s cannot be locked (%s): see to it that no other run uses it.",
+            *(workdir, error.strerror),
+        )
+
+
+def first_non_finite(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """ "mask_loss is nan at step 300", the first such number of metrics.jsonl; "" without one."""
+    for line in metrics:
+        for name, value in line.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return f"{name} is {value} at step {line['step']}"
+    return ""

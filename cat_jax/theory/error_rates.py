@@ -1,0 +1,115 @@
+"""Robust errors per example, bool [N], exact and by dense search: their means are R_rob, R_cali.
+
+A product <= 0 is an error. With outputs in {-1, +1} it is never zero; with real outputs the
+boundary of f itself counts, against either label.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from cat_jax.errors import check_choice
+from cat_jax.theory import boxes
+from cat_jax.theory.piecewise import Part, PiecewiseLinear, class_region, region, sign
+from cat_jax.theory.problems import Problem
+
+OUTPUTS = ("real", "sign")
+
+
+class Errors(NamedTuple):
+    """Flags of one classifier on a problem's N examples, bool [N] each.
+
+    Attributes:
+      natural: f(x) y <= 0.
+      robust: f(x') y <= 0 for some x' in the ball.
+      calibrated: f(x') f_oracle(x') <= 0 for some x' in the ball.
+      constrained: f(x') y <= 0 for some x' in the ball with f_oracle(x') = y: what the paper's
+        general objective sees.
+    """
+
+    natural: np.ndarray
+    robust: np.ndarray
+    calibrated: np.ndarray
+    constrained: np.ndarray
+
+
+def exact(f: PiecewiseLinear, problem: Problem, *, outputs: str = "real") -> Errors:
+    """The errors of a piecewise linear classifier, exact but for ties within `piecewise.TIE`.
+
+    Args:
+      f: the classifier's function F.
+      problem: what it is asked.
+      outputs: "real": f = F; "sign": f is the class of F, in {-1, +1}.
+
+    Raises:
+      UsageError: for outputs that there are not.
+    """
+    is_real = check_choice("outputs", outputs, OUTPUTS) == "real"
+    wrong = {  # By true label: where f contradicts it.
+        label: region(f, -label, is_open=False) if is_real else class_region(f, -label)
+        for label in (-1, 1)
+    }
+    sides = {
+        label: _meets(problem, wrong[label], class_region(problem.oracle, label))
+        for label in (-1, 1)
+    }
+    whole = {label: _meets(problem, wrong[label], [None]) for label in (-1, 1)}
+    values = f(problem.points) if is_real else sign(f(problem.points))
+    return Errors(
+        values * problem.labels <= 0,
+        np.where(problem.labels > 0, whole[1], whole[-1]),
+        sides[1] | sides[-1],
+        np.where(problem.labels > 0, sides[1], sides[-1]),
+    )
+
+
+def dense(
+    f: Callable[[np.ndarray], np.ndarray], problem: Problem, *, resolution: int = 41
+) -> Errors:
+    """The errors that a grid in the ball finds: never one too many.
+
+    Args:
+      f: points [..., 2] -> outputs [...], of any classifier.
+      problem: what it is asked.
+      resolution: points of the grid along an axis, corners of the ball and its centre included if
+        odd. What is thinner than 2 epsilon / (resolution - 1) may be missed, and a zero of real
+        outputs is: it lies between the grid's points.
+    """
+    inside = in_ball(problem, resolution)
+    outputs, truth = f(inside), sign(problem.oracle(inside))
+    labels = problem.labels[:, None]
+    wrong = outputs * labels <= 0
+    return Errors(
+        f(problem.points) * problem.labels <= 0,
+        np.any(wrong, axis=1),
+        np.any(outputs * truth <= 0, axis=1),
+        np.any(wrong & (truth == labels), axis=1),
+    )
+
+
+def in_ball(problem: Problem, resolution: int) -> np.ndarray:
+    """A grid of `resolution`^2 points in the ball of each example, [N, resolution^2, 2]."""
+    return problem.points[:, None, :] + problem.epsilon * offsets(resolution)
+
+
+def offsets(resolution: int) -> np.ndarray:
+    """A grid on [-1, 1]^2, [resolution^2, 2]."""
+    axis = np.linspace(-1, 1, resolution)
+    return np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+
+
+def _meets(problem: Problem, wrong: list[Part], truth: list[Part] | list[None]) -> np.ndarray:
+    """Does a part of `wrong` meet one of `truth` (None: everything) in the ball? bool [N]."""
+    found = np.zeros(len(problem.points), bool)
+    for part in truth:
+        parts = () if part is None else (part,)
+        open_to = ~found
+        if part is not None:  # The balls that hold nothing of it need no more questions.
+            open_to &= boxes.reaches(problem.points, problem.epsilon, part)
+        for other in wrong:
+            asked = np.flatnonzero(open_to & ~found)
+            if len(asked):
+                points = problem.points[asked]
+                found[asked] = boxes.reaches(points, problem.epsilon, other, *parts)
+    return found

@@ -1,0 +1,234 @@
+"""The loop: steps, validations, checkpoints; and going on where a run was stopped."""
+
+import contextlib
+import functools
+import logging
+import math
+import pathlib
+from typing import Any
+
+import jax
+
+from cat_jax import data
+from cat_jax.errors import NonFiniteLoss, UsageError
+from cat_jax.experiment.experiment import Experiment
+from cat_jax.runtime import processes, terminal
+from cat_jax.runtime.signals import Stop, stop_on_signal
+from cat_jax.runtime.terminal import Pace
+from cat_jax.step.state import TrainState, weights_of
+from cat_jax.storage import checkpoint
+from cat_jax.storage.metrics import MetricsLog
+from cat_jax.storage.saving import Saver
+from cat_jax.training import validation
+from cat_jax.training.validation import Validator
+
+logger = logging.getLogger(__name__)
+
+
+def train(
+    experiment: Experiment,
+    dataset: data.Dataset,
+    workdir: pathlib.Path,
+    devices: list[jax.Device],
+) -> bool:
+    """Trains to the last step, from the newest checkpoint if there is one.
+
+    Args:
+      experiment: what `experiment.build_experiment` made.
+      dataset: its data.
+      workdir: gets metrics.jsonl, tensorboard/ and checkpoints/, of which process 0 alone writes
+        and reads the last.
+      devices: those that the experiment was built for.
+
+    Returns:
+      True when all steps are done; False when a signal stopped it, with its state saved.
+
+    Raises:
+      UsageError: if a loss is not finite, unless such steps are skipped, or the disk is full.
+        Checkpoints stay as they are.
+    """
+    run = _Run(experiment, dataset, workdir, devices)
+    with stop_on_signal() as stop, contextlib.closing(run.log), contextlib.closing(run.saver):
+        try:
+            return run.loop(stop)
+        except NonFiniteLoss as error:
+            raise UsageError(
+                f"Training stopped: {error}. {run.kept()} Try a smaller learning rate, or "
+                "another workdir with --config.non_finite=skip."
+            ) from error
+        except OSError as error:
+            raise UsageError(
+                f"Training stopped: {error}. {run.kept()} Make room or mend the folder, then "
+                "give the same command: it resumes."
+            ) from error
+
+
+class _Run:
+    """One run's data, folders and helpers; the state goes through `loop` alone."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        dataset: data.Dataset,
+        workdir: pathlib.Path,
+        devices: list[jax.Device],
+    ) -> None:
+        config = experiment.config
+        self.experiment, self.config, self.devices = experiment, config, devices
+        self.step_fn = experiment.step_fn
+        self.folders = workdir / "checkpoints"
+        self.last = self.folders / "last"
+        self.class_names = dataset.class_names
+        self.split, held_out = data.split_validation(
+            dataset.train, config.num_validation, config.seed
+        )
+        self.validator = Validator(experiment, dataset, held_out, devices)
+        self.feed = data.Feed(
+            *(self.split, config.seed, config.batch_size, len(devices)),
+            *(processes.places(devices), config.steps_per_dispatch),
+        )
+        state, self.start = processes.from_first(self._begin)
+        self.state = processes.replicate(state, devices)
+        self.log = MetricsLog(workdir, self.start)
+        self.saver = Saver()
+
+    def _begin(self) -> tuple[TrainState, int]:
+        for best in self.folders.glob("best*"):
+            checkpoint.newest(best)  # What is damaged is said now, and not at a validation.
+        found = checkpoint.newest(self.last)
+        if found is None:
+            return self.experiment.begin(), 0
+        state = checkpoint.restore(found, jax.eval_shape(self.experiment.init))
+        if found.step < self.experiment.num_steps:
+            logger.info("Resuming from the checkpoint of step %d.", found.step)
+            before, now = found.meta.get("num_devices"), len(self.devices)
+            if before not in (None, now) and not self.config.sync_batch_norm:
+                logger.warning(
+                    "Batch statistics are of each device (config.sync_batch_norm=False): on %d "
+                    "devices, after %d, the run is not the one that it was.",
+                    *(now, before),
+                )
+        return state, found.step
+
+    def loop(self, stop: Stop) -> bool:
+        """Steps until the last one, or until asked to stop."""
+        config, total = self.config, self.experiment.num_steps
+        state, key = self.state, jax.random.key(config.seed)
+        agree = processes.Agreement()
+        pace = Pace(total)
+        bar = terminal.bar(total=total, initial=self.start, unit="step", smoothing=0.05)
+        with bar:
+            done = self.start
+            while done < total:
+                self.saver.poll()
+                count = self._until_event(done)
+                state, metrics = self.step_fn(state, self.feed(done, count), key)
+                done, bar_text, stopping = done + count, {}, agree(stop.asked)
+                self.log.add(done, metrics, count)
+                validate, save = self._validates_at(done), stopping or self._saves_at(done)
+                if self.log.num_pending >= config.log_every or validate or save:
+                    bar_text = self._flush(done)
+                if validate:
+                    bar_text |= self._validate(state, done)
+                if validate or save:
+                    self._save(self.last, state, config.keep_checkpoints, {})
+                bar.update(count)
+                if text := pace.after(done):
+                    logger.info("%s", text)
+                if bar_text:
+                    bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
+                if stopping and done < total:
+                    self.saver.wait()
+                    logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
+                    return False
+        if not len(self.validator.split.labels):
+            for suffix in weights_of(state):
+                self._save(self.folders / f"best{suffix}", state, 1, {"score": -1.0})
+        self.saver.wait()
+        return True
+
+    def kept(self) -> str:
+        """One sentence on what a user still has."""
+        if not processes.is_first():
+            return ""
+        self.saver.close()
+        found = checkpoint.newest(self.last)
+        where = f"The checkpoint of step {found.step} is kept in {found.path}." if found else ""
+        return where or "No checkpoint had been written."
+
+    def _until_event(self, step: int) -> int:
+        """How many steps go in one call: none between them is followed by anything else."""
+        most = min(self.config.steps_per_dispatch, self.config.log_every - self.log.num_pending)
+        for count in range(1, most):
+            if self._validates_at(step + count) or self._saves_at(step + count):
+                return count
+        return most
+
+    def _saves_at(self, step: int) -> bool:
+        return step == self.experiment.num_steps or step % self.config.save_every == 0
+
+    def _epoch(self, step: int) -> float:
+        return step * self.config.batch_size / len(self.split.labels)
+
+    def _validates_at(self, step: int) -> bool:
+        """At the first step of every few epochs, and at the end."""
+        if not len(self.validator.split.labels):
+            return False
+        every = self.config.validation.every_epochs
+        clock = data.Clock(len(self.split.labels), self.config.batch_size)
+        epoch = clock.epoch_of(step)
+        begins = step == clock.steps_until(epoch)
+        return step == self.experiment.num_steps or (begins and epoch % every == 0)
+
+    def _flush(self, step: int) -> dict[str, float]:
+        rate = float(self.experiment.learning_rate(step - 1))
+        means = self.log.flush(self.config.batch_size, epoch=self._epoch(step), learning_rate=rate)
+        names = {"loss": "classifier_loss", "images/s": "images_per_second"}
+        return {text: means[name] for text, name in names.items() if name in means}
+
+    def _validate(self, state: TrainState, step: int) -> dict[str, float]:
+        """Natural and robust accuracy; the best so far is kept in best/.
+
+        The average of the classifier, if there is one, has its own best_average/.
+        """
+        scores, epoch = self.validator(state), self._epoch(step)
+        for suffix, total in validation.totals(scores, self.config.validation.chosen_by):
+            best = self.folders / f"best{suffix}"
+            found = processes.from_first(functools.partial(self._newest, best))
+            if found is None or total > found.meta["score"]:
+                self._save(best, state, 1, {"score": total, **scores})
+        mask = self.log.latest.get("mask", 1.0)  # Over the steps of the last line of the log.
+        self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
+        told = {name.removeprefix("validation_"): f"{100 * v:.1f}%" for name, v in scores.items()}
+        told |= {"mean mask": f"{mask:.3f}"} if state.mask_net.params else {}
+        logger.info(
+            "step %d, epoch %.1f: %s: %s",
+            *(step, epoch, self.config.selection),
+            ", ".join(f"{name} {value}" for name, value in told.items()),
+        )
+        for text in self.validator.warnings(self.log.lines()):
+            logger.warning("%s", text)
+        self.log.restart_clock()
+        return {"natural": scores["validation_natural"], "robust": scores["validation_robust"]}
+
+    def _newest(self, folder: pathlib.Path) -> checkpoint.Checkpoint | None:
+        self.saver.wait()
+        return checkpoint.newest(folder)
+
+    def _save(
+        self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
+    ) -> None:
+        made = {"num_devices": len(self.devices), "class_names": list(self.class_names)}
+        meta = {"epoch": self._epoch(int(state.step)), **made, **meta}
+
+        def save() -> None:
+            self.saver.save(folder, state, meta, keep=keep)
+            if jax.process_count() > 1:
+                self.saver.wait()  # The others learn what goes wrong only now.
+
+        try:
+            processes.from_first(save)
+        except NonFiniteLoss:
+            self.log.write(int(state.step), {"parameters": math.nan, **meta})
+            raise
+        self.log.restart_clock()

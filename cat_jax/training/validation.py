@@ -1,0 +1,95 @@
+"""What is measured while training: natural and robust accuracy, and the signs of trouble."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from cat_jax import checks, data
+from cat_jax.attacks.named import NamedAttack
+from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.experiment.experiment import Experiment
+from cat_jax.experiment.suites import NATURAL, validation_attacks
+from cat_jax.step.state import TrainState, variables_of, weights_of
+from cat_jax.types import PyTree
+
+NAMES = ("natural", "robust", "fgsm", "zero_gradients", "mask")
+
+
+class Validator:
+    """Measures a state on the validation split, or on the test split if that was asked for."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        dataset: data.Dataset,
+        held_out: data.Split,
+        devices: Sequence[jax.Device],
+    ) -> None:
+        config = experiment.config
+        self.split = dataset.test if config.selection == "test" else held_out
+        self._classifier = experiment.classifier
+        self._num_classes = dataset.spec.num_classes
+        self._trains_adversarially = config.method.name != "standard"
+        self._attack, self._probe = validation_attacks(config)
+        self._batch_size = config.test.batch_size
+        self._evaluator = Evaluator(
+            experiment.classifier, config.seed, config.test.batch_size, devices
+        )
+
+    def __call__(self, state: TrainState) -> dict[str, float]:
+        """The scores of a state, as metrics.jsonl names them.
+
+        "validation_natural" and "validation_robust", with the suffix "_average" those of the
+        average; of the classifier itself "validation_fgsm" and "validation_zero_gradients" too.
+        """
+        scores = {}
+        if jax.process_count() > 1:
+            state = jax.device_get(state)
+        for suffix, variables in weights_of(state).items():
+            scores[f"validation_natural{suffix}"] = self._accuracy(variables, NATURAL)
+            scores[f"validation_robust{suffix}"] = self._accuracy(variables, self._attack)
+        variables = variables_of(state.classifier)
+        scores["validation_fgsm"] = self._accuracy(variables, self._probe)
+        scores["validation_zero_gradients"] = self._zero_gradients(variables)
+        return scores
+
+    def warnings(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What the last validation among the lines of metrics.jsonl warns of, after the others."""
+        history = [
+            {name: line[f"validation_{name}"] for name in NAMES}
+            for line in lines
+            if all(f"validation_{name}" in line for name in NAMES)
+        ]
+        if not self._trains_adversarially:
+            return []  # It is no news that plain training withstands nothing.
+        return checks.warnings(
+            history, num_examples=len(self.split.labels), num_classes=self._num_classes
+        )
+
+    def _accuracy(self, variables: PyTree, attack: NamedAttack) -> float:
+        return self._evaluator(variables, attack, self.split).accuracy
+
+    def _zero_gradients(self, variables: PyTree) -> float:
+        """Of the first images of the split, one batch of them."""
+        few = self.split.first(self._batch_size)
+        logits_fn = Partial(self._classifier.apply, variables)
+        images = data.to_unit(jnp.asarray(few.images))
+        return float(checks.zero_gradients(logits_fn, images, few.labels))
+
+
+def totals(scores: Mapping[str, float], chosen_by: str) -> Iterator[tuple[str, float]]:
+    """(suffix, what chooses its best checkpoint), of the classifier and of its average.
+
+    Args:
+      scores: of a `Validator`.
+      chosen_by: "sum" of natural and robust accuracy, as CAT's code has it, or "robust"
+        accuracy alone, the early stopping of Rice et al. (2020).
+    """
+    for name, robust in scores.items():
+        prefix, found, suffix = name.partition("validation_robust")
+        if found and not prefix:
+            natural = scores[f"validation_natural{suffix}"] if chosen_by == "sum" else 0.0
+            yield suffix, natural + robust

@@ -1,0 +1,5 @@
+"""Networks with weights: from files, from runs, and back into files."""
+
+from cat_jax.weights.loading import CLASSIFIER, MASK_NET, Loaded, describe, infer, load
+
+__all__ = ["CLASSIFIER", "MASK_NET", "Loaded", "describe", "infer", "load"]

@@ -1,0 +1,166 @@
+"""Exports a trained classifier, its mask network and a model card; or adversarial images.
+
+    python -m cat_jax.weights.export --workdir=runs/digits --format=safetensors
+
+writes runs/digits/export/digits_best.safetensors, of a run with a mask network
+digits_best_mask_net.safetensors too, and the card digits_best.safetensors.md: data, method,
+accuracies with intervals, versions, SHA-256, how to load it. Formats: safetensors; torch (.pth:
+"state_dict" and "state_dict_mask", as the authors of CAT publish theirs); orbax (a folder);
+saved-npz (NumPy). --checkpoint is best, last, best_average or last_average; --out=FILE names
+another place. `python -m cat_jax.main --mode=evaluate --weights=FILE ...` evaluates what any of
+them wrote, and `cat_jax.weights.load(FILE)` loads it.
+
+    python -m cat_jax.weights.export --workdir=runs/digits --format=torch --adversarial=standard
+
+writes the adversarial images that an evaluation under --config.test.save_adversarial has kept, as
+users of AutoAttack and RobustBench check them: "adv_complete" and "x_test", float32
+[N, C, H, W] in [0, 1], and "y_test", int64 [N]. Formats: torch, saved-npz, safetensors.
+
+Exit status: 0 done; 2 something to mend, said in one line.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cat_jax import data
+from cat_jax.errors import Damaged, UsageError
+from cat_jax.storage import files, run_folder
+from cat_jax.weights import formats, model_card, pytorch_names, trained, weight_files
+from cat_jax.weights.formats import CLASSIFIER, MASK_NET, Part
+from cat_jax.weights.loading import Loaded
+from cat_jax.weights.trained import CHECKPOINTS, Trained
+
+LABELS = ("dataset", "variant", "conventions", "seed")  # By which results name what was trained.
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; 0 if it is done, 2 if the user has to act."""
+    parser = argparse.ArgumentParser(
+        prog="python -m cat_jax.weights.export",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--workdir", required=True, type=pathlib.Path, help="of the run")
+    parser.add_argument("--format", required=True, choices=weight_files.SUFFIXES)
+    parser.add_argument("--checkpoint", default="best", choices=CHECKPOINTS)
+    parser.add_argument("--adversarial", metavar="ATTACK", help="images instead of weights")
+    parser.add_argument("--data_dir", help="with --adversarial, if the run had its data elsewhere")
+    parser.add_argument("--out", type=pathlib.Path, help="file to write, or folder for orbax")
+    options = parser.parse_args(arguments)
+    try:
+        run = trained.load(options.workdir, options.checkpoint)
+        tail = f"_{options.adversarial}" if options.adversarial else ""
+        stem = options.workdir / "export" / f"{options.workdir.resolve().name}_{run.checkpoint}"
+        stem = stem.with_name(stem.name + tail)
+        if options.out:
+            suffix = weight_files.SUFFIXES[options.format]
+            stem = options.out.with_name(options.out.name.removesuffix(suffix))
+        if options.adversarial:
+            found = adversarial(run, options.workdir, options.adversarial, options.data_dir)
+            written = _write_images(found, stem, options.format)
+        else:
+            written = export(run, options.workdir, options.format, stem)
+    except (UsageError, Damaged, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(map(str, written)))
+    return 0
+
+
+def export(
+    run: Trained, workdir: pathlib.Path, form: str, stem: pathlib.Path
+) -> list[pathlib.Path]:
+    """Writes the networks of a run and their card.
+
+    Args:
+      run: what `trained.load` found in `workdir`.
+      workdir: of the run; its results go into the card.
+      form: a key of `weight_files.SUFFIXES`.
+      stem: the path of the file, without its suffix.
+
+    Returns:
+      what was written, the card last.
+    """
+    parts = {CLASSIFIER: _part(run, run.classifier)}
+    if run.mask_net:
+        parts[MASK_NET] = _part(run, run.mask_net)
+    written = weight_files.write(stem, form, parts)
+    results, checks = (run_folder.read_lines(workdir, name) for name in ("results", "checks"))
+    sums = {path: weight_files.digest(path) for path in written}
+    file = written[0].with_name(f"{written[0].name}.md")
+    files.write_text(file, model_card.card(run, form, sums, results, checks))
+    return [*written, file]
+
+
+def _part(run: Trained, loaded: Loaded) -> Part:
+    network = loaded.network
+    name = type(network).__name__
+    about: dict[str, Any] = {"network": name, "checkpoint": run.checkpoint, "step": run.step}
+    about["config"] = {field: run.config[field] for field in LABELS}
+    about |= {constant: list(getattr(network, constant, ())) for constant in ("mean", "std")}
+    return Part(pytorch_names.to_state_dict(name, loaded.variables), about)
+
+
+def adversarial(
+    run: Trained, workdir: pathlib.Path, attack: str, data_dir: str | None = None
+) -> dict[str, np.ndarray]:
+    """The images that an attack of the last evaluation left, and what they were made of.
+
+    Returns:
+      "adv_complete" and "x_test", float32 [N, C, H, W] in [0, 1]; "y_test", int64 [N]; "indices",
+      int64 [N], in the test split; "right", bool [N], whether our classifier still was.
+
+    Raises:
+      UsageError: if the images were not kept, or the data are not those of the run.
+    """
+    average = "_average" if CHECKPOINTS[run.checkpoint][1] else ""
+    named = re.compile(rf"step{run.step}{average}_{re.escape(attack)}(_uint8)?(_\d+)?\.npz")
+    every = sorted((workdir / "adversarial").glob("*.npz"))  # Those of 8 bits after the others.
+    kept = [file for file in every if named.fullmatch(file.name)]
+    if not kept:
+        raise UsageError(
+            f"{workdir} holds no adversarial images of {run.checkpoint} under {attack}; evaluate "
+            "with --config.test.save_adversarial=float32 first."
+        )
+    dataset = data.load(run.config.dataset, data_dir or run.config.data_dir)
+    run_folder.refuse_other_data(workdir, dataset.fingerprint)
+    found = max((dict(np.load(file)) for file in kept), key=lambda arrays: len(arrays["labels"]))
+    return {
+        "adv_complete": _nchw(found["images"]),
+        "x_test": _nchw(dataset.test.images[found["indices"]]),
+        "y_test": found["labels"].astype(np.int64),
+        "indices": found["indices"],
+        "right": found["right"],
+    }
+
+
+def _nchw(images: np.ndarray) -> np.ndarray:
+    """Uint8 or float32 [N, H, W, C] -> float32 [N, C, H, W] in [0, 1]."""
+    unit = images / np.float32(255) if images.dtype == np.uint8 else images
+    return np.ascontiguousarray(unit.transpose(0, 3, 1, 2))
+
+
+def _write_images(
+    arrays: dict[str, np.ndarray], stem: pathlib.Path, form: str
+) -> list[pathlib.Path]:
+    if form == "orbax":
+        raise UsageError("--format=orbax is for weights; expected torch, saved-npz or safetensors.")
+    path = stem.with_name(stem.name + weight_files.SUFFIXES[form])
+    if form == "torch":
+        formats.save_torch(path, arrays)
+    elif form == "safetensors":
+        formats.save_safetensors(path, arrays, {})
+    else:
+        formats.save_npz(path, arrays)
+    return [path]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

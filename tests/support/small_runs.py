@@ -1,0 +1,95 @@
+"""Small runs on synthetic images, for the tests of the loop and of the command line."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import jax
+
+from cat_jax import data
+from cat_jax.configs import digits
+from cat_jax.experiment import settings
+from cat_jax.experiment.experiment import build_experiment
+from cat_jax.storage import files
+
+OVERRIDES = {
+    "dataset": "synthetic",
+    "num_validation": 32,
+    "batch_size": 16,
+    "num_steps": 12,
+    "save_every": 5,
+    "log_every": 4,
+    "attack.num_steps": 2,
+    "validation.num_steps": 2,
+    "validation.every_epochs": 100,
+    "evaluation": "quick",
+    "test.num_checked": 0,
+}
+
+
+def config(**overrides):
+    """The digits config on synthetic data, a few steps long."""
+    made = digits.get_config()
+    made.update_from_flattened_dict(OVERRIDES | overrides)
+    return made
+
+
+def quick_config(**overrides):
+    """The config of plain training, whose step is the quickest to compile."""
+    made = digits.get_config("standard")
+    made.update_from_flattened_dict(OVERRIDES | {"evaluation": "natural"} | overrides)
+    return made
+
+
+def experiment(made, num_devices=1):
+    """(experiment, data set, devices) of an unresolved config."""
+    devices = jax.local_devices()[:num_devices]
+    dataset = data.load(made.dataset, made.data_dir)
+    return build_experiment(settings.resolve(made), dataset.spec, devices), dataset, devices
+
+
+def metrics(workdir):
+    """Lines of metrics.jsonl without the speed, which no two runs share."""
+    lines = files.read_json_lines(workdir / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k != "images_per_second"} for line in lines]
+
+
+def flags(*arguments):
+    """What the command line says of a small run, and `arguments` after it."""
+    overrides = (f"--config.{field}={value}" for field, value in OVERRIDES.items())
+    return ["--config=cat_jax:digits", *overrides, *arguments]
+
+
+def command_line(*arguments, prelude=""):
+    """`python -m cat_jax.main` with `arguments`, after the Python statements of `prelude`."""
+    code = f"{prelude}\nimport runpy\nrunpy.run_module('cat_jax.main', run_name='__main__')"
+    program = ["-c", code] if prelude else ["-m", "cat_jax.main"]
+    one_device = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    return subprocess.Popen(
+        [sys.executable, *program, *flags(*arguments)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=one_device,
+    )
+
+
+def two_processes(*arguments):
+    """`command_line`, as two processes that train as one."""
+    joined = (f"--coordinator=localhost:{free_port()}", "--num_processes=2")
+    return [command_line(*arguments, *joined, f"--process_id={i}") for i in range(2)]
+
+
+def free_port():
+    """A port that nothing listens on."""
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]
+
+
+def manifest(workdir, which="last"):
+    """Manifest of the newest checkpoint: names, shapes and hashes of all that was saved."""
+    newest = max((workdir / "checkpoints" / which).glob("[0-9]*"))
+    return json.loads((newest / "manifest.json").read_text())
