@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import pathlib
 
 import pytest
@@ -22,7 +23,9 @@ paper theory
 cli main __main__
 """.strip().split("\n")
 LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.split()}
+# Rooms and single modules that start without jax, with all that they import.
 WITHOUT_JAX = {"errors", "intervals", "configs", "report", "paper"}
+WITHOUT_JAX |= {"experiment.settings"}
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "chex"}
 FILES = sorted(path for top in ("cat_jax", "configs") for path in (ROOT / top).rglob("*.py"))
 
@@ -45,6 +48,28 @@ def imported_names(source):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@functools.cache
+def imported_files(path):
+    """The files of cat_jax that the imports in `path` run: modules, and packages around them."""
+    names = [name.split(".") for name in imported_names(path.read_text())]
+    stems = [ROOT.joinpath(*parts[:end]) for parts in names for end in range(1, len(parts) + 1)]
+    files = {file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")}
+    return {file for file in files if file.is_relative_to(ROOT / "cat_jax") and file.is_file()}
+
+
+def heavy_imports(paths):
+    """ "file imports jax" for each file, reached from `paths` by imports, that does so."""
+    reached, waiting = set(), set(paths)
+    while waiting:
+        path = waiting.pop()
+        reached.add(path)
+        waiting |= imported_files(path) - reached
+    for path in sorted(reached):
+        for name in imported_names(path.read_text()):
+            if name.split(".")[0] in HEAVY:
+                yield f"{path.relative_to(ROOT)} imports {name}"
+
+
 def faults(room, source):
     """What a file of `room` imports that it should not."""
     if room not in LEVELS:
@@ -59,6 +84,17 @@ def faults(room, source):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_import_from_a_layer_above(path):
     assert not faults(room_of(path), path.read_text())
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_JAX))
+def test_what_starts_without_jax_reaches_it_by_no_import(name):
+    stem = ROOT.joinpath("cat_jax", *name.split("."))
+    paths = list(stem.rglob("*.py")) if stem.is_dir() else [stem.with_suffix(".py")]
+    assert list(heavy_imports(paths)) == []
+
+
+def test_the_search_for_jax_can_fail():
+    assert "cat_jax/types.py imports jax" in heavy_imports([ROOT / "cat_jax/attacks/pgd.py"])
 
 
 def test_the_check_can_fail():

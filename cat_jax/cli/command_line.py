@@ -9,11 +9,12 @@ import jax
 from absl import app, flags
 from ml_collections import config_flags
 
+from cat_jax import configs
 from cat_jax.errors import UsageError
 from cat_jax.runtime import processes, terminal
 from cat_jax.storage import run_folder
 
-CONFIGS = pathlib.Path(__file__).parent / "configs"
+CONFIGS = pathlib.Path(configs.__file__).parent
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",

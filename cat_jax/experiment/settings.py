@@ -9,8 +9,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cat_jax.errors import UsageError, check_choice
-from cat_jax.methods import CONVENTIONS
-from cat_jax.step.train_step import PARALLEL
 
 RADII = (
     "attack.epsilon",
@@ -53,6 +51,7 @@ MOST = 2**31 - 1  # What an int32 holds; no sensible setting is larger.
 CHOSEN_BY = ("sum", "robust")
 SAVED = ("none", "float32", "uint8")
 NON_FINITE = ("stop", "skip")
+PARALLEL = ("pmap", "shard_map")
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
@@ -61,7 +60,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     Raises:
       UsageError: for a value that cannot be meant.
     """
-    check_choice("config.conventions", config.conventions, CONVENTIONS)
+    check_choice("config.conventions", config.conventions, config.by_convention)
     resolved = config.copy_and_resolve_references()
     resolved.unlock()
     tables = resolved.by_convention
