@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import shlex
-import subprocess
 import sys
 
 import jax
@@ -25,9 +24,8 @@ from cat_jax.paper import bars, catalogue, cells, commands, measured, output, ru
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.measured import Number
 from cat_jax.paper.sheet import Asked
-from cat_jax.report import __main__ as report_main
 from cat_jax.report import render
-from cat_jax.report.__main__ import NAMES, needs
+from cat_jax.report.__main__ import NAMES
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
 NOTHING = Asked([])
@@ -217,7 +215,7 @@ def test_an_empty_folder_prints_what_was_published_and_what_is_missing(tmp_path,
     if name in TABLES:
         total = sum(len(row.seeds) for row in TABLES[name].rows)
         assert "no run" in text and f"Runs done: 0 of {total}" in text
-    status = sheet.status_grid(needs(name), NOTHING)
+    status = sheet.status_grid([TABLES[name]] if name in TABLES else [], NOTHING)
     assert {row[-1] for row in status.body} <= {"missing"}
 
 
@@ -467,25 +465,10 @@ def test_the_tradeoff_is_a_point_for_each_row_and_whose(tmp_path):
     assert found["CAT_cw(beta1=0.3), published"] == pytest.approx(expected)
 
 
-def test_the_theory_is_computed_in_a_process_of_its_own(tmp_path, monkeypatch):
-    ran = []
-
-    def run(command, **_):
-        ran.append(command[1:])
-        return subprocess.CompletedProcess(command, len(ran) - 1)
-
-    monkeypatch.setattr(report_main.subprocess, "run", run)
-    monkeypatch.setattr(sys, "argv", ["report", "--table=theory", f"--out={tmp_path}"])
-    assert report_main.main() == 0
-    monkeypatch.setattr(sys, "argv", ["report", "--table=theory"])
-    assert report_main.main() == 2, "its failure is ours"
-    assert ran == [["-m", "cat_jax.theory", f"--out={tmp_path}"], ["-m", "cat_jax.theory"]]
-
-
 def test_the_table_of_losses_names_methods_that_there_are():
     lines = render.markdown(texts.losses()).splitlines()
     assert {line.count("|") for line in lines if line.startswith("|")} == {4}
     methods = importlib.import_module("cat_jax.methods")
     for _, _, name in texts.LOSSES:
         assert hasattr(methods, name)
-    assert catalogue.TABLES.keys() | {"losses", "claims"} == set(NAMES)
+    assert catalogue.TABLES.keys() | {"losses"} == set(NAMES)

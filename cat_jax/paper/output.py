@@ -6,7 +6,7 @@ import pathlib
 
 from matplotlib.figure import Figure
 
-from cat_jax.paper import bars, claims, figures, pictures, sheet, table_page, texts
+from cat_jax.paper import bars, figures, pictures, sheet, table_page, texts
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.sheet import Asked
 from cat_jax.report import plots, render
@@ -34,8 +34,6 @@ def show(name: str, asked: Asked, out: pathlib.Path | None) -> None:
 
 def build(name: str, asked: Asked) -> Grid:
     """The table as text."""
-    if name == "claims":
-        return claims.grid(asked)
     return texts.losses() if name == "losses" else sheet.grid(TABLES[name], asked)
 
 

@@ -10,16 +10,12 @@ from cat_jax.paper import cells, runs, sheet
 from cat_jax.paper.measured import Run
 from cat_jax.paper.rows import Table
 from cat_jax.paper.sheet import Asked
-from cat_jax.paper.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED
 from cat_jax.report import html_parts, page, plots, render, run_curves, tables
 from cat_jax.report.html_parts import cell, paragraph, picture, row, texts
 from cat_jax.report.render import Grid
 
 WORDS = {
     sheet.NO_RUN: "none",
-    SUPPORTED: "better",
-    CONTRADICTED: "worse",
-    UNDECIDED: "none",
     "done": "better",
     "missing": "none",
 }
@@ -48,8 +44,8 @@ class Shown(NamedTuple):
 
 def text_page(grid: Grid) -> str:
     """The HTML of a table that reads no runs of its own."""
-    body = [_counts(grid), html_grid(grid), *map(_note, grid.notes)]
-    return html_parts.document(grid.caption, "\n".join(filter(None, body)))
+    body = [html_grid(grid), *map(_note, grid.notes)]
+    return html_parts.document(grid.caption, "\n".join(body))
 
 
 def table_page(table: Table, grid: Grid, figure: bytes | None, asked: Asked) -> str:
@@ -105,23 +101,12 @@ def html_grid(grid: Grid) -> str:
 
 
 def _cell(text: str, kind: str) -> str:
-    """In the colour of its mark or verdict; mathematics as a picture."""
+    """In the colour of its mark or status; mathematics as a picture."""
     if render.is_maths(text):
         source = html_parts.source(plots.formula(text), "svg+xml")
         return cell(f'<img class="formula" src="{source}" alt="{html.escape(text)}">')
     colour = WORDS.get(text) or MARKS.get(text[-2:], "")
     return cell(html.escape(text), f"{kind} {colour}".strip())
-
-
-def _counts(grid: Grid) -> str:
-    """How often each verdict was given, by the column's name."""
-    said = []
-    for i, name in enumerate(grid.head):
-        column = [line[i] for line in grid.body]
-        counts = [f"{column.count(w)} {w}" for w in (SUPPORTED, CONTRADICTED, UNDECIDED)]
-        if set(column) <= {SUPPORTED, CONTRADICTED, UNDECIDED}:
-            said.append(f"{name}: {', '.join(counts)}.".capitalize())
-    return paragraph(" ".join(said)) if said else ""
 
 
 def _note(text: str) -> str:

@@ -7,22 +7,20 @@
 
 Runs are looked for below the folders named, by default runs. --list-runs prints the commands that
 the table needs, one a line; what follows as --config.FIELD goes to each. --scale=0.05 asks for a
-twentieth of the training and of the test images. --table=theory reads no runs: it computes.
+twentieth of the training and of the test images.
 """
 
 import argparse
 import os
 import pathlib
-import subprocess
 import sys
 
-from cat_jax.paper import claims, output, runs, sheet
+from cat_jax.paper import output, runs, sheet
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.sheet import Asked
 from cat_jax.report import tables
 
-NAMES = (*TABLES, "losses", "claims")
-THEORY = "theory"  # Computed, not read from runs.
+NAMES = (*TABLES, "losses")
 
 
 def main() -> int:
@@ -57,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add("workdirs", nargs="*", type=pathlib.Path, help="runs; with --table, folders of runs")
     add(
         "--table",
-        help=f"one of {', '.join((*NAMES, THEORY))}; or several, separated by commas; or all",
+        help=f"one of {', '.join(NAMES)}; or several, separated by commas; or all",
     )
     add(
         "--runs",
@@ -89,11 +87,10 @@ def _of_runs(arguments: argparse.Namespace, more: list[str]) -> None:
 
 
 def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
-    known = (*NAMES, THEORY)
-    names = known if arguments.table == "all" else tuple(arguments.table.split(","))
+    names = NAMES if arguments.table == "all" else tuple(arguments.table.split(","))
     for name in names:
-        if name not in known:
-            raise ValueError(f"Table {name!r} is unknown; available: {', '.join(known)}, or all.")
+        if name not in NAMES:
+            raise ValueError(f"Table {name!r} is unknown; available: {', '.join(NAMES)}, or all.")
     for argument in more:
         if not (arguments.list_runs and argument.startswith("--config.") and "=" in argument):
             raise ValueError(
@@ -103,7 +100,7 @@ def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
     folders = [str(folder) for folder in arguments.workdirs] or [arguments.runs]
     found = {run.workdir: run for folder in folders for run in runs.find(pathlib.Path(folder))}
     asked = Asked(list(found.values()), ", ".join(folders), seeds, scale)
-    needed = {table.name: table for name in names for table in needs(name)}.values()
+    needed = [TABLES[name] for name in dict.fromkeys(names) if name in TABLES]
     if arguments.list_runs and len(folders) > 1:
         raise ValueError(f"Runs go to one folder, and {len(folders)} are named; name one.")
     if arguments.list_runs:
@@ -112,25 +109,7 @@ def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
         print(output.text(sheet.status_grid(needed, asked)))
     else:
         for name in names:
-            if name == THEORY:
-                _compute_theory(arguments.out)
-            else:
-                output.show(name, asked, arguments.out)
-
-
-def _compute_theory(out: pathlib.Path | None) -> None:
-    """In a process of its own: the theory is computed with JAX, which this one does without."""
-    command = [sys.executable, "-m", "cat_jax.theory", *([f"--out={out}"] if out else [])]
-    sys.stdout.flush()
-    if subprocess.run(command, check=False).returncode:
-        raise ValueError("The theory could not be computed; see above.")
-
-
-def needs(name: str) -> tuple[sheet.Table, ...]:
-    """The tables whose runs a name needs: itself, all that a claim reads, none for texts."""
-    if name == "claims":
-        return claims.USED
-    return (TABLES[name],) if name in TABLES else ()
+            output.show(name, asked, arguments.out)
 
 
 def read_scale(text: str) -> float:

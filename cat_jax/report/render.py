@@ -69,17 +69,12 @@ def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def latex(grid: Grid) -> str:
-    """A table that shrinks to the line; with several columns of long texts, landscape pages.
-
-    Needs the packages booktabs and graphicx; for the pages longtable, array and pdflscape.
-    """
+    """A table that shrinks to the line. Needs the packages booktabs and graphicx."""
     caption = rf"\caption{{{escape(grid.caption)}}}"
     label = rf"\label{{tab:{grid.name.replace('_', '-')}}}"
     notes = [
         rf"\par\smallskip{{\raggedright\scriptsize {escape(note)}\par}}" for note in grid.notes
     ]
-    if kinds(grid).count("long") > 1:
-        return _pages(grid, caption + label, notes)
     # \width is that of the whole.
     fitting = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
     lines = [
@@ -88,22 +83,6 @@ def latex(grid: Grid) -> str:
         *(r"\toprule", _latex_row(grid.head), r"\midrule"),
         *map(_latex_row, grid.body),
         *(r"\bottomrule", r"\end{tabular}}", *notes, r"\end{table}"),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _pages(grid: Grid, caption: str, notes: Sequence[str]) -> str:
-    """As many landscape pages as it takes; words may be broken after a bracket."""
-    rows = [
-        re.sub(r"([(,=])(?=[^ ])", r"\1\\allowbreak{}", _latex_row(cells)) for cells in grid.body
-    ]
-    lines = [
-        *(r"\begin{landscape}", r"\scriptsize", r"\setlength{\tabcolsep}{4pt}"),
-        rf"\begin{{longtable}}{{{''.join(_columns(grid))}}}",
-        rf"{caption}\tabularnewline",
-        *(r"\toprule", _latex_row(grid.head), r"\midrule", r"\endhead"),
-        *rows,
-        *(r"\bottomrule", r"\end{longtable}", *notes, r"\end{landscape}"),
     ]
     return "\n".join(lines) + "\n"
 
