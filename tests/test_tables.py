@@ -70,7 +70,7 @@ def test_published_numbers_are_all_printed_and_no_row_is_doubled():
         labels = [row.label for row in table.rows]
         assert len(set(labels)) == len(labels)
         names = {(row.table or table.name, row.published or row.label) for row in table.rows}
-        known = {k[3] for k in cells.paper.numbers() if k[0] == table.name}
+        known = {k[3] for k in cells.published_numbers.numbers() if k[0] == table.name}
         assert known <= {name for place, name in names if place == table.name}, table.name
     white = TABLES["cifar10_preact_resnet18"]
     printed = cells.published(white.rows[4], white)
