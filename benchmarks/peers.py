@@ -104,7 +104,7 @@ def with_derived_gradients(run: Callable[[], Any]) -> Callable[[], Any]:
         )
 
     def patched() -> Any:
-        with mock.patch("cat_jax.networks._cpu.conv.conv", convolve):
+        with mock.patch("cat_jax.networks.conv.convolve", convolve):
             return run()
 
     return patched

@@ -16,7 +16,7 @@ from test_build import CASES, MODULES, SPECS
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
 from cat_jax.experiment.network import CLASSIFIERS, MASK_NETS
-from cat_jax.networks._cpu.conv import Conv
+from cat_jax.networks.conv import Conv
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.runtime import processes
 from cat_jax.types import DEVICES

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.experiment.experiment import Experiment, build_experiment
-from cat_jax.networks._cpu.conv import Conv
+from cat_jax.networks.conv import Conv
 
 NUM_SEARCH_STEPS = 10  # Of the bisection in `attacks.an_pgd_with_state`, by default.
 

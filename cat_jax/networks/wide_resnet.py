@@ -9,7 +9,7 @@ from flax import linen as nn
 from jax.nn.initializers import variance_scaling
 
 from cat_jax.errors import UsageError
-from cat_jax.networks._cpu.conv import Conv
+from cat_jax.networks.conv import Conv
 from cat_jax.networks.initializers import kernel_init
 from cat_jax.networks.inside import cast, kept
 from cat_jax.networks.norm import BatchNorm
