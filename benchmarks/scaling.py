@@ -128,7 +128,6 @@ def parts(config: Any) -> tuple[Any, dict[str, Any], Any]:
     batch = {
         "image": dataset.train.images[indices],
         "label": dataset.train.labels[indices],
-        "index": indices.astype(np.int32),
     }
     return experiment, batch, processes.replicate(experiment.begin(), devices)
 

@@ -41,7 +41,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"method.name": "alp", "method.weight": 0.5, "method.pairing": "mean_square"}
     | {"method.natural_weight": 0.5, "method.adversarial_weight": 0.5},
     "mma": _PUBLISHED_BASELINE | {"method.name": "mma", "attack.start": "uniform"},
-    "mma_anpgd": _PUBLISHED_BASELINE | {"method.name": "mma_anpgd", "attack.start": "uniform"},
     "standard": _WITHOUT_MASK | {"method.name": "standard"},
 }
 VARIANTS |= {
@@ -95,7 +94,7 @@ def get_config() -> ConfigDict:
 
     # Method (Algorithm 1, and the paper's appendix for the others).
     config.method = method = ConfigDict()
-    method.name = "cat"  # standard, at, trades, mart, fat, alp, mma, mma_anpgd, cat.
+    method.name = "cat"  # standard, at, trades, mart, fat, alp, mma, cat.
     method.beta = 5.0  # Weight of the divergence in theta's loss (Eq. 13); TRADES', FAT's too.
     method.beta1 = 0.05  # Weight of the cross-entropy in phi's loss (Eq. 14).
     method.weighted = True  # Weigh the natural cross-entropy as Eq. 8 does; ablation A1: False.
@@ -113,7 +112,7 @@ def get_config() -> ConfigDict:
     config.attack = attack = ConfigDict()
     attack.loss = "cross_entropy"  # Or "margin": C&W's, "kl": TRADES'.
     attack.kappa = 50.0  # Of the margin loss, in logits.
-    attack.epsilon = "8/255"  # Radius of the L-infinity ball. mma_anpgd: the margin asked for.
+    attack.epsilon = "8/255"  # Radius of the L-infinity ball.
     attack.step_size = "2/255"  # "epsilon/20" is understood too.
     attack.num_steps = 10
     attack.start = "uniform"  # Or "gaussian", for which start_std is the scale.
@@ -123,7 +122,6 @@ def get_config() -> ConfigDict:
     attack.batch_norm = placeholder(str)  # Of the attacked classifier: "inference", "training".
     attack.closing_forward = placeholder(bool)  # One more forward on what the attack found.
     attack.tau_epochs = (30, 50, 70)  # First epochs, from 0, of FAT's tau = 1, 2, 3.
-    attack.min_epsilon = "0.005"  # mma_anpgd: least radius of its PGD.
 
     # Adversarial weight perturbation: each kernel moves by gamma times its norm. 0: none.
     config.awp = ConfigDict({"gamma": 0.0, "warmup_epochs": 0})

@@ -27,7 +27,6 @@ from cat_jax.configs import default
 
 VARIANTS = default.variants(
     {
-        "mma_anpgd": {"attack.epsilon": "0.45", "attack.min_epsilon": "0.1"},
         # Warmed up over the same share of training as published: 10 epochs of 200.
         "trades_awp": {"awp.warmup_epochs": 2},
         "cat_awp": {"awp.warmup_epochs": 2},

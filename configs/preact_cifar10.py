@@ -17,8 +17,8 @@ them; the other rows of CAT are `--config.method.beta1=0.1` and `0.3`:
 the paper's ablations, printed as figures only. `at` is that of Rice et al. (2020), whose log has
 82.9 natural and 53.5 PGD-10; the best checkpoint is its early stopping. `at_awp` (81.2 natural,
 55.4 PGD-20 in its repository) and `trades_awp` are those of Wu et al. (2020). `alp`, `mma`,
-`mma_anpgd`, `cat_awp` and `fast` mark no published row; the learning-rate cycle of `fast` (Wong et
-al. 2020) peaks at 2/5 here, in the middle there.
+`cat_awp` and `fast` mark no published row; the learning-rate cycle of `fast` (Wong et al. 2020)
+peaks at 2/5 here, in the middle there.
 
 Each has the hyper-parameters of its authors' code, except that every classifier is PreAct
 ResNet-18, as the paper's table says; MART's and FAT's code has `--config.classifier.name=ResNet18`.
@@ -41,13 +41,6 @@ RICE: dict[str, Any] = {
     "num_epochs": 200,
     "optimizer.drop_epochs": (100, 150),
     "optimizer.per": "iteration",
-}
-MAX_MARGIN: dict[str, Any] = {  # 50,000 steps of 128 on 45,000 images.
-    "num_epochs": 142,
-    "optimizer.learning_rate": 0.3,
-    "optimizer.weight_decay": 2e-4,
-    "optimizer.drop_epochs": (57, 85, 114),
-    "optimizer.drop_factors": (0.3, 1 / 3, 0.3),
 }
 PUBLISHED: dict[str, dict[str, Any]] = {
     "at": RICE,
@@ -73,8 +66,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "optimizer.weight_decay": 2e-4,
         "optimizer.drop_epochs": (74, 89),
     },
-    "mma": MAX_MARGIN,
-    "mma_anpgd": MAX_MARGIN | {"attack.epsilon": "12/255"},
+    "mma": {  # 50,000 steps of 128 on 45,000 images.
+        "num_epochs": 142,
+        "optimizer.learning_rate": 0.3,
+        "optimizer.weight_decay": 2e-4,
+        "optimizer.drop_epochs": (57, 85, 114),
+        "optimizer.drop_factors": (0.3, 1 / 3, 0.3),
+    },
     "at_awp": RICE,
     "trades_awp": TRADES
     | RICE

@@ -70,7 +70,6 @@ def test_every_variant_builds_and_its_step_keeps_the_shapes_of_the_state(
     batch = {
         "image": jax.ShapeDtypeStruct((1, 4, *SPECS[name].image_shape), jnp.uint8),
         "label": jax.ShapeDtypeStruct((1, 4), jnp.int32),
-        "index": jax.ShapeDtypeStruct((1, 4), jnp.int32),
     }
     after, metrics = jax.eval_shape(made.step_fn, state, batch, jax.random.key(0))
 

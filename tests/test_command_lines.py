@@ -34,7 +34,7 @@ WORDS = ["", "none", "None", "all", "nan", "high", "8", "8/255", "0.3", "-1", "1
 CHOICES = [
     *("digits", "synthetic", "mnist", "cifar10", "released", "paper", "validation", "test"),
     *("SmallCNN", "PreActResNet18", "SmallMask", "OnesMask", "sum", "pair", "robust", "crop_flip"),
-    *("at", "cat", "trades", "mma_anpgd", "alp", "standard", "margin", "kl", "gaussian", "uniform"),
+    *("at", "cat", "trades", "mma", "alp", "standard", "margin", "kl", "gaussian", "uniform"),
     *("training", "inference", "sgd", "adam", "cosine", "cyclic", "iteration", "kernels", "uint8"),
     *("natural,square", "quick", "epsilon", "epsilon/20", "norm", "reference", "skip"),
 ]
@@ -98,7 +98,6 @@ def traces(key):
     batch = {
         "image": jax.ShapeDtypeStruct((1, num, *image_shape), jnp.uint8),
         "label": jax.ShapeDtypeStruct((1, num), jnp.int32),
-        "index": jax.ShapeDtypeStruct((1, num), jnp.int32),
     }
     jax.eval_shape(experiment.step_fn, state, batch, jax.random.key(0))
 

@@ -33,12 +33,6 @@ def paired(distance):
     return lambda z, y: distance(z.adversarial - z.natural)
 
 
-def at_distance(distance):
-    """The loss of max-margin training towards 0.1, with every x' so far from its x."""
-    loss = methods.mma_anpgd(None, max_margin=0.1, natural_weight=1 / 3).classifier_loss
-    return lambda z, y: loss(z._replace(distance=jnp.full(len(y), distance)), y)
-
-
 # Compiling is most of the time of these tests.
 quickly_compiled = functools.partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0}
@@ -98,7 +92,6 @@ CLOSED_FORMS = {
     "mean_square": (paired(losses.mean_square), log(12) ** 2 / 2),
     "adversarial margin": (objectives.AdversarialMargin(2.0), log(4)),
     "adversarial margin, over kappa": (objectives.AdversarialMargin(1.0), 1.0),
-    "soft margin": (objectives.adversarial_soft_logit_margin, log(4)),
     "standard": (methods.standard().classifier_loss, log(4 / 3)),
     "at": (methods.at(None).classifier_loss, log(5)),
     "trades": (methods.trades(None, beta=6.0).classifier_loss, log(4 / 3) + 6 * KL_NAT_ADV),
@@ -118,8 +111,6 @@ CLOSED_FORMS = {
         0.5 * log(4 / 3) + 0.5 * log(5) + 0.5 * log(12) ** 2 / 2,
     ),
     "mma": (methods.mma(None).classifier_loss, log(5)),
-    "mma_anpgd": (at_distance(0.05), 2 / 3 * log(5) + 1 / 3 * log(4 / 3)),
-    "mma_anpgd, far enough": (at_distance(0.1), 1 / 3 * log(4 / 3)),
     "cat theta, paper": (cat["paper"].classifier_loss, 1 / 4 * log(4 / 3) + 5 * KL_CALI_NAT),
     "cat phi, paper": (cat["paper"].mask_loss, KL_CALI_ADV + 0.3 * log(2)),
     "cat theta, released": (
@@ -233,7 +224,6 @@ EVERY_LOSS = PAIRED | {
     "trades": methods.trades(None, beta=6.0).classifier_loss,
     "mart": methods.mart(None, weight=5.0).classifier_loss,
     "mma": methods.mma(None).classifier_loss,
-    "mma_anpgd": at_distance(0.05),
     "cat theta, paper": cat["paper"].classifier_loss,
     "cat phi, paper": phi(cat["paper"]),
     "cat theta, released": cat["released"].classifier_loss,

@@ -215,20 +215,6 @@ def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path
     assert 0 < np.abs(raw - state.average["params"]["conv1"]["bias"]).max()
 
 
-@pytest.mark.slow
-def test_remembered_margins_belong_to_their_examples_and_survive_a_stop(tmp_path, monkeypatch):
-    """Only examples that the classifier is sure of have a margin: few at first, then most."""
-    settings = {"method.name": "mma_anpgd", "mask_net.name": "OnesMask", "num_steps": 60}
-    with monkeypatch.context() as patch:
-        act_at(patch, 30, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
-        _, half = run(tmp_path, **settings)
-    _, state = run(tmp_path, **settings)
-    _, whole = run(tmp_path / "whole", **settings)
-    chex.assert_trees_all_equal(state, whole)
-    known = [int((np.asarray(s.margins) > 1e-6).sum()) for s in (half, state)]  # Not by rounding.
-    assert 0 < known[0] < 100 < known[1] <= 224
-
-
 def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
     run(tmp_path, num_steps=60, **{"validation.every_epochs": 1})
     lines = small_runs.metrics(tmp_path)

@@ -17,8 +17,6 @@ from cat_jax import data
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.networks.conv import Conv
 
-NUM_SEARCH_STEPS = 10  # Of the bisection in `attacks.an_pgd_with_state`, by default.
-
 
 class Layer(NamedTuple):
     """A convolution or a dense layer, and the shapes that it met."""
@@ -109,8 +107,6 @@ def _attack_passes(config: ConfigDict) -> tuple[int, int]:
     num_steps = config.attack.num_steps
     if config.method.name == "standard":
         return 0, 0
-    if config.method.name == "mma_anpgd":
-        return num_steps + 1 + NUM_SEARCH_STEPS, num_steps
     once = (config.attack.loss == "kl") + bool(config.attack.closing_forward)
     return num_steps + once, num_steps
 

@@ -54,8 +54,7 @@ def phase_runs(
 
     def attack(state: TrainState, batch: Batch, key: Array) -> Any:
         """With what comes before: pixels to [0, 1], augmentation."""
-        made = (phases.method, experiment.augment, phases.num_parts)
-        parts = examples(*made, state, batch, key)
+        parts = examples(experiment.augment, phases.num_parts, state.step, batch, key)
         nets = (state.classifier, state.mask_net)
         nets, views, _ = phases.calibrate(nets, parts, state.step)
         return nets, views, parts["label"]

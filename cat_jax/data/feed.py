@@ -44,4 +44,4 @@ class Feed:
         indices = batch_indices(self.seed, step, num_examples, self.batch_size)
         indices = indices.reshape(self.num_devices, -1)[list(self.places)]
         images, labels = self.split.images[indices], self.split.labels[indices]
-        return {"image": images, "label": labels, "index": indices.astype(np.int32)}
+        return {"image": images, "label": labels}

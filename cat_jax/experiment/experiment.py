@@ -103,7 +103,6 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
             theta,
             phi,
             average=variables_of(theta) if config.average_decay else {},
-            margins=jnp.zeros(num_train) if method.remembers_margins else {},
         )
 
     augment = AUGMENTATIONS[check_choice("config.augment", config.augment, AUGMENTATIONS)]

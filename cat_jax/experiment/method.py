@@ -30,7 +30,6 @@ METHODS: dict[str, Callable[[ConfigDict, Attack, Steps], Method]] = {
     "fat": lambda config, attack, after: _fat(config, attack, after),
     "alp": lambda config, attack, after: _alp(config.method, attack),
     "mma": lambda config, attack, after: methods.mma(attack),
-    "mma_anpgd": lambda config, attack, after: _mma_anpgd(config.attack, attack),
     "cat": lambda config, attack, after: _cat(config.method, attack),
 }
 STARTS = ("uniform", "gaussian")
@@ -52,7 +51,7 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
         starts = np.array([clock.steps_until(epoch) for epoch in epochs], np.int32)
         return lambda step: jnp.sum(step >= starts)
 
-    method = METHODS[name](config, build_attack(config.attack, name), after)
+    method = METHODS[name](config, build_attack(config.attack), after)
     training = _is_training("attack.batch_norm", config.attack.batch_norm)
     method = dataclasses.replace(method, train_mode_attack=training)
     if gamma := config.awp.gamma:
@@ -61,23 +60,18 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
     return method if masked else methods.without_mask(method)
 
 
-def build_attack(settings: ConfigDict, method: str) -> Attack:
-    """The training attack that a method asks for: PGD on a loss, or a relative of it."""
+def build_attack(settings: ConfigDict) -> Attack:
+    """The training attack: PGD on a loss, from a start."""
     loss = check_choice("config.attack.loss", settings.loss, ATTACK_LOSSES)
     epsilon = radius("attack.epsilon", settings.epsilon)
-    hyper: dict[str, Any] = dict(
-        num_steps=settings.num_steps, pixel_range=(0.0, 1.0) if settings.clip else None
-    )
-    if method == "mma_anpgd":
-        least = radius("attack.min_epsilon", settings.min_epsilon)
-        hyper |= dict(min_epsilon=least, max_epsilon=epsilon)
-        return functools.partial(attacks.an_pgd_with_state, **hyper)
-    hyper |= dict(
+    attack: Any = functools.partial(
+        attacks.pgd_with_state,
         epsilon=epsilon,
         step_size=radius("attack.step_size", settings.step_size),
+        num_steps=settings.num_steps,
         loss=ATTACK_LOSSES[loss](settings),
+        pixel_range=(0.0, 1.0) if settings.clip else None,
     )
-    attack: Any = functools.partial(attacks.pgd_with_state, **hyper)
     start = radius("attack.start_radius", settings.start_radius)
     if check_choice("config.attack.start", settings.start, STARTS) == "gaussian":
         spread = radius("attack.start_std", settings.start_std)
@@ -102,10 +96,6 @@ def _is_training(field: str, mode: str) -> bool:
 
 def _fat(config: ConfigDict, attack: Attack, after: Steps) -> Method:
     return methods.fat(attack, beta=config.method.beta, tau=after(config.attack.tau_epochs))
-
-
-def _mma_anpgd(settings: ConfigDict, attack: Attack) -> Method:
-    return methods.mma_anpgd(attack, max_margin=radius("attack.epsilon", settings.epsilon))
 
 
 def _alp(settings: ConfigDict, attack: Attack) -> Method:

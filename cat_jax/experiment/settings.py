@@ -15,7 +15,6 @@ RADII = (
     "attack.step_size",
     "attack.start_radius",
     "attack.start_std",
-    "attack.min_epsilon",
     "validation.epsilon",
     "validation.step_size",
     "test.epsilon",

@@ -18,7 +18,7 @@ from cat_jax.step.weight_perturbation import perturbation
 from cat_jax.types import DEVICES, Apply, Array, PyTree, Views
 
 Nets = tuple[NetworkState, NetworkState]  # Classifier and mask network: theta and phi.
-Parts = Mapping[str, Array]  # "image", "label", "key", perhaps "margin": [parts, B/D/parts, ...].
+Parts = Mapping[str, Array]  # "image", "label", "key": [parts, B/D/parts, ...].
 
 
 @functools.partial(jax.jit, static_argnames=("module", "train"))
@@ -39,7 +39,7 @@ def forward_views(
     apply: Apply, net: NetworkState, images: Views, names: tuple[str, ...]
 ) -> tuple[Views, NetworkState]:
     """Logits of the named views, one forward each, in the given order."""
-    logits = Views(distance=images.distance)
+    logits = Views()
     for name in names:
         output, net = apply(net, getattr(images, name))
         logits = logits._replace(**{name: output})
@@ -79,15 +79,12 @@ class Phases:
 
         def one(nets: Nets, part: Mapping[str, Array]) -> tuple[Nets, tuple[Views, Array]]:
             (theta, phi), natural = nets, part["image"]
-            margins = {"margins": part["margin"]} if method.remembers_margins else {}
             adversarial, theta = method.attack(
-                f, theta, natural, part["label"], part["key"], **hyper, **margins
+                f, theta, natural, part["label"], part["key"], **hyper
             )
             delta = adversarial - natural
             mask, phi = forward(self.mask_net, phi, natural, delta)
-            distance = jnp.max(jnp.abs(delta), axis=(1, 2, 3))
-            calibrated = natural + mask * delta
-            views = Views(natural, adversarial, calibrated, distance=distance)
+            views = Views(natural, adversarial, natural + mask * delta)
             return (theta, phi), (views, jnp.mean(mask))
 
         nets, (views, masks) = self._in_turn(one, nets, parts)

@@ -24,15 +24,12 @@ class TrainState(struct.PyTreeNode):
       mask_net: g, parameters phi; empty under `OnesMask`.
       average: exponential moving average of the classifier's parameters and running
         statistics, {"params": ..., "batch_stats": ...}; empty if none is kept.
-      margins: of each training example, max |x' - x| when it was last attacked, [N]; empty
-        under methods that do not remember it.
     """
 
     step: Array
     classifier: NetworkState
     mask_net: NetworkState
     average: PyTree = struct.field(default_factory=dict)
-    margins: PyTree = struct.field(default_factory=dict)
 
 
 def init_network(

@@ -48,8 +48,7 @@ def make_train_step(
 ) -> StepFn:
     """Returns step(state, batch, key) -> (state, metrics), for `pmap_step`.
 
-    A batch is {"image": [B/D, H, W, C], uint8 or floating in [0, 1], "label": [B/D]}, and for a
-    method that remembers margins "index": [B/D], places in the training split.
+    A batch is {"image": [B/D, H, W, C], uint8 or floating in [0, 1], "label": [B/D]}.
 
     Args:
       method: the attack and the losses.
@@ -64,7 +63,7 @@ def make_train_step(
     phases = Phases(method, classifier, mask_net, classifier_tx, mask_tx, num_parts)
 
     def train_step(state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Metrics]:
-        parts = examples(method, augment, num_parts, state, batch, key)
+        parts = examples(augment, num_parts, state.step, batch, key)
         labels, nets = parts["label"], (state.classifier, state.mask_net)
         (theta, phi), views, masks = phases.calibrate(nets, parts, state.step)
         theta, theta_loss = phases.update_classifier(theta, views, labels, state.step)
@@ -73,24 +72,16 @@ def make_train_step(
 
         metrics = {"classifier_loss": theta_loss, "mask_loss": phi_loss, "mask": jnp.mean(masks)}
         state = state.replace(step=state.step + 1, classifier=theta, mask_net=phi)
-        if method.remembers_margins:
-            found = (batch["index"], views.distance.reshape(-1))
-            state = state.replace(margins=remember(state.margins, *found))
         return finish(state, metrics, average_decay)
 
     return train_step
 
 
-def examples(
-    method: Method, augment: Augment, num_parts: int, state: TrainState, batch: Batch, key: Array
-) -> Parts:
+def examples(augment: Augment, num_parts: int, step: Array, batch: Batch, key: Array) -> Parts:
     """The batch of `make_train_step` in `num_parts`: augmented, with a key for each example."""
-    keys, augment_keys = example_keys(key, state.step, len(batch["label"]))
+    keys, augment_keys = example_keys(key, step, len(batch["label"]))
     images = augment(augment_keys, to_unit(batch["image"]))
-    made = {"image": images, "label": batch["label"], "key": keys}
-    if method.remembers_margins:
-        made["margin"] = state.margins[batch["index"]]
-    return cut(made, num_parts)
+    return cut({"image": images, "label": batch["label"], "key": keys}, num_parts)
 
 
 def several(train_step: StepFn) -> StepFn:
@@ -116,12 +107,6 @@ def several(train_step: StepFn) -> StepFn:
         return lax.fori_loop(0, batches["count"], one, (state, empty))
 
     return steps
-
-
-def remember(margins: Array, indices: Array, distances: Array) -> Array:
-    """Margins [N] with those of all devices' examples renewed."""
-    indices, distances = (lax.all_gather(x, DEVICES, tiled=True) for x in (indices, distances))
-    return margins.at[indices].set(distances.astype(margins.dtype))
 
 
 def finish(state: TrainState, metrics: Metrics, average_decay: float) -> tuple[TrainState, Metrics]:
