@@ -25,9 +25,8 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 reads every file of the workdir and says which are sound; it changes nothing.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
-cat_jax/configs/default.py. --quiet tells nothing but warnings and the results; --json makes the
-results one JSON document on standard output, and all else goes to standard error (with --quiet,
-only warnings do). Ctrl-C saves; the same command then goes on.
+cat_jax/configs/default.py. --quiet prints warnings and results only; programs read the results
+from results.jsonl and checks.jsonl in the workdir. Ctrl-C saves; the same command then resumes.
 
     exit status
       0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
@@ -43,7 +42,6 @@ ways.
 """
 
 import contextlib
-import json
 import logging
 import os
 import pathlib
@@ -64,7 +62,6 @@ from cat_jax.cli.command_line import (
     CONFIG,
     COORDINATOR,
     DETERMINISTIC,
-    JSON,
     MODE,
     NUM_PROCESSES,
     PROCESS_ID,
@@ -240,25 +237,16 @@ def run_sweep(
     return len(ended) == len(made)
 
 
-def run_verify(workdir: pathlib.Path, *, as_json: bool = False) -> bool:
+def run_verify(workdir: pathlib.Path) -> bool:
     """Prints a line for each file and checkpoint of a workdir; False if one is not sound.
-
-    Args:
-      workdir: of a run.
-      as_json: one document in place of the lines.
 
     Raises:
       UsageError: if it is no workdir of a run.
     """
     items = verify.verify(workdir)
-    sound = all(item.verdict != verify.WRONG for item in items)
-    if as_json:
-        found = [item._asdict() for item in items]
-        print(json.dumps({"workdir": str(workdir), "sound": sound, "items": found}, indent=1))
-    else:
-        print("\n".join(map(str, items)))
-        print(f"\n{workdir}: {verify.summary(items)}")
-    return sound
+    print("\n".join(map(str, items)))
+    print(f"\n{workdir}: {verify.summary(items)}")
+    return all(item.verdict != verify.WRONG for item in items)
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
@@ -277,22 +265,18 @@ def main(argv: Sequence[str]) -> None:
     command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
     try:
         if MODE.value == "verify":
-            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value)), as_json=JSON.value) else 2)
+            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
         backend.start_fast()
         if DETERMINISTIC.value:
             backend.compute_deterministically()
         processes.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
         terminal.start(jax.process_index(), quiet=QUIET.value)
         with processes.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
-            apart = JSON.value and processes.is_first()
-            with banner.aside(quiet=QUIET.value) if apart else contextlib.nullcontext():
-                if SWEEP.value or SEEDS.value:
-                    more = (SWEEP.value, SEEDS.value, command)
-                    whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
-                else:
-                    whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
-            if apart:
-                print(banner.document(workdir, finished=whole))
+            if SWEEP.value or SEEDS.value:
+                more = (SWEEP.value, SEEDS.value, command)
+                whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
+            else:
+                whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
         if not whole:
             sys.exit(STOPPED_STATUS.value)
     except (UsageError, Damaged) as error:

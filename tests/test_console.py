@@ -1,4 +1,4 @@
-"""What people and programs are told: banner, progress, colours, commands, signals."""
+"""What the terminal shows: banner, progress, colours, commands, signals."""
 
 import io
 import logging
@@ -114,14 +114,6 @@ def test_a_second_ctrl_c_ends_at_once_and_one_passed_on_by_a_script_does_not(mon
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is former
-
-
-def test_beside_json_the_tables_go_to_standard_error_or_nowhere(capsys):
-    for quiet in (False, True):
-        with banner.aside(quiet=quiet):
-            print("table")
-        print("{}")
-        assert capsys.readouterr() == ("{}\n", "" if quiet else "table\n")
 
 
 def test_the_commands_are_listed_with_a_line_each(capsys):

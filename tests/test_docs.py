@@ -11,6 +11,9 @@ import urllib.parse
 import numpy as np
 import pages
 import pytest
+from absl import flags
+
+from cat_jax.cli import command_line
 
 DOCS = pages.ROOT / "docs"
 PAGES = [
@@ -34,6 +37,13 @@ def test_what_its_blocks_name_is_there(page):
             assert pages.missing_names(text) == []
         if language in ("", "bash", "sh"):
             assert pages.faults_of_commands(text) == []
+
+
+def test_the_page_of_commands_lists_every_flag_of_main():
+    listed = re.findall(r"^\| (.*?) \|", (DOCS / "reference" / "commands.md").read_text(), re.M)
+    listed = {name for cell in listed for name in re.findall(r"`--(\w+)`", cell)}
+    defined = {flag.name for flag in flags.FLAGS.flags_by_module_dict()[command_line.__name__]}
+    assert listed == defined
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -1,6 +1,5 @@
 """The wheel: it works outside the checkout, with the configs in it; how to cite it."""
 
-import json
 import os
 import pathlib
 import re
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 import cat_jax
-from cat_jax.storage import provenance
+from cat_jax.storage import files, provenance
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("cat_jax", "configs", "setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md")
@@ -132,13 +131,12 @@ def test_the_wheel_trains_and_evaluates_in_an_empty_folder(installed, tmp_path):
     assert pathlib.Path(told[0]).is_relative_to(installed.parent.parent)
     assert told[1] == cat_jax.__version__
     main = ("-m", "cat_jax.main", "--workdir=runs/digits")
-    trained = run(*main, "--config=cat_jax:digits", "--json", *FEW)
+    trained = run(*main, "--config=cat_jax:digits", *FEW)
     assert f"cat_jax {cat_jax.__version__}: digits:cat_cent" in trained.stderr
-    evaluated = run(*main, "--mode=evaluate", "--quiet", "--json", "--config.evaluation=fgsm")
-    assert evaluated.stderr == ""
-    for done, attacks in ((trained, {"natural"}), (evaluated, {"natural", "fgsm"})):
-        (found,) = json.loads(done.stdout)["runs"]
-        assert {line["attack"] for line in found["results"]} == attacks
-        assert {line["versions"]["cat_jax"] for line in found["results"]} == {cat_jax.__version__}
-        assert {line["git_sha"] for line in found["results"]} == {None}
+    evaluated = run(*main, "--mode=evaluate", "--quiet", "--config.evaluation=fgsm")
+    assert evaluated.stderr == "" and "| runs/digits, best |" in evaluated.stdout
+    lines = files.read_json_lines(tmp_path / "runs" / "digits" / "results.jsonl")
+    assert {line["attack"] for line in lines} == {"natural", "fgsm"}
+    assert {line["versions"]["cat_jax"] for line in lines} == {cat_jax.__version__}
+    assert {line["git_sha"] for line in lines} == {None}
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -1,18 +1,11 @@
-"""What a person is told when a run starts, and a program when it ends."""
+"""The lines that a run prints when it starts."""
 
-import contextlib
-import json
-import os
 import pathlib
-import sys
-from collections.abc import Iterator
-from typing import Any
 
 import jax
 
 from cat_jax import __version__, data
 from cat_jax.experiment.experiment import Experiment
-from cat_jax.storage import run_folder
 
 INTERRUPTED = 130  # Exit status after Ctrl-C, as shells have it: what is done is kept.
 
@@ -48,32 +41,3 @@ def banner(
     shown = {name: text for name, text in lines.items() if trains or name != "training"}
     title = f"cat_jax {__version__}: {config.dataset}:{config.variant}"
     return "\n".join([title, *(f"  {name:<9} {text}" for name, text in shown.items())])
-
-
-@contextlib.contextmanager
-def aside(*, quiet: bool) -> Iterator[None]:
-    """What is printed goes to standard error, or if quiet nowhere: standard output is for JSON."""
-    with open(os.devnull, "w") as nowhere:
-        with contextlib.redirect_stdout(nowhere if quiet else sys.stderr):
-            yield
-
-
-def document(workdir: pathlib.Path, *, finished: bool) -> str:
-    """The end of a command, as JSON: whether it is done, and what each run has found.
-
-    Args:
-      workdir: of a run, or of a sweep with runs below it.
-      finished: False if a signal stopped it.
-    """
-    found = sorted(
-        path.parent for path in (*workdir.glob("config.json"), *workdir.glob("*/config.json"))
-    )
-    runs: list[dict[str, Any]] = [
-        {
-            "workdir": str(folder),
-            "results": run_folder.read_lines(folder, "results"),
-            "checks": run_folder.read_lines(folder, "checks"),
-        }
-        for folder in found
-    ]
-    return json.dumps({"finished": finished, "runs": runs}, indent=1)

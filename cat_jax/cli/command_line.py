@@ -41,10 +41,7 @@ STOPPED_STATUS = flags.DEFINE_integer(
 DETERMINISTIC = flags.DEFINE_bool(
     "deterministic", False, "The same bits from the same run on a GPU too, where it costs time."
 )
-QUIET = flags.DEFINE_bool("quiet", False, "Tell nothing but warnings and the results.")
-JSON = flags.DEFINE_bool(
-    "json", False, "Results as one JSON document on standard output; all else on standard error."
-)
+QUIET = flags.DEFINE_bool("quiet", False, "Print warnings and results only.")
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0, if there are several; then on each of them."
 )
