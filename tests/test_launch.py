@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import pages
 import pytest
 import yaml
 
@@ -60,6 +61,7 @@ def stubbed(tmp_path):
 @pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed")
 def test_scripts_pass_shellcheck():
     scripts = [*LAUNCH.glob("*.sh"), *LAUNCH.glob("*.sbatch"), *ROOT.glob(".ci/run")]
+    scripts += ROOT.glob("benchmarks/*.sh")
     done = subprocess.run(
         [SHELLCHECK, "-x", *scripts], cwd=ROOT, text=True, capture_output=True, check=False
     )
@@ -269,3 +271,15 @@ def test_the_image_is_made_of_what_there_is_for_each_kind_of_device():
     assert 'ENTRYPOINT ["python", "-m", "cat_jax.main"]' in lines
     told = re.findall(r"--build-arg KIND=(\w+)", text + (ROOT / "docs" / "scaling.md").read_text())
     assert told and set(told) <= kinds
+
+
+def test_the_measurements_of_a_gpu_go_on_after_a_failure(stubbed, tmp_path):
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    where = {"CAT_JAX_DATA": "/data", "PYTHON": str(tmp_path / "bin" / "python")}
+    done, called = stubbed("benchmarks/gpu.sh", "out", statuses=[1], **where)
+    assert done.returncode == 1 and "==== golden failed: status 1" in done.stdout
+    logs = {path.stem for path in (tmp_path / "out").glob("*.log")} - {"machine"}
+    assert len(called) == len(logs) == 7, "all of the stages"
+    for words in called:
+        assert pages.faults_of_commands(shlex.join(words)) == []
+    assert stubbed("benchmarks/gpu.sh", "out", **where)[0].returncode == 0

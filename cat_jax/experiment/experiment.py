@@ -39,7 +39,7 @@ class Experiment:
       num_steps: of the whole run.
       init: () -> the state before the first step.
       step_fn: Algorithm 1 on all devices: (state, batch, key) -> (state, metrics). With
-        config.steps_per_dispatch above 1, as `train_step.several` has it.
+        config.steps_per_dispatch above 1, as `step.train_step.several` has it.
       learning_rate: step -> rate of the classifier's optimizer.
       classifier: images -> logits.
       mask_net: images and delta -> mask.

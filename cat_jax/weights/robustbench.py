@@ -1,7 +1,7 @@
 """Our networks as PyTorch modules: what RobustBench, AutoAttack and torchattacks call.
 
     from robustbench import benchmark
-    from cat_jax.robustbench import load_model
+    from cat_jax.weights.robustbench import load_model
 
     model = load_model("runs/digits")  # A run's folder, or a file of weights.
     natural, robust = benchmark(model, dataset="cifar10", threat_model="Linf", eps=8 / 255)

@@ -1,6 +1,6 @@
 """The networks of a run, with the weights of one of its checkpoints; the data are not needed.
 
-from cat_jax import trained
+from cat_jax.weights import trained
 
 run = trained.load("runs/digits")
 logits = run.classifier.logits_fn(images)

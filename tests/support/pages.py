@@ -165,7 +165,9 @@ def _faults(words):
         elif flag.startswith("--config."):
             absent += [word] * (flag.removeprefix("--config.") not in FIELDS)
         elif flag.startswith("--"):
-            absent += [word] * (flag[2:] not in main.flags.FLAGS and flag not in source)
+            known = flag[2:] in main.flags.FLAGS or flag in source
+            known |= flag.startswith("--no") and f'"{flag[4:]}"' in source  # A switch, off.
+            absent += [word] * (not known)
     return absent
 
 
