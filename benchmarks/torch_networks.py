@@ -1,6 +1,6 @@
 """PyTorch twins of our networks: the same weights give the same output.
 
-Their modules carry the published names, so that a state dict of `torch_weights.to_state_dict`
+Their modules carry the published names, so that a state dict of `pytorch_names.to_state_dict`
 fits as it is.
 """
 

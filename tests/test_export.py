@@ -50,7 +50,7 @@ def assert_same(one, another):
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.parametrize("form", ["safetensors", "orbax", "saved-npz", "torch"])
+@pytest.mark.parametrize("form", ["safetensors", "torch"])
 def test_what_is_exported_and_loaded_again_is_the_same_network(form, workdir, tmp_path, capsys):
     if form == "torch":
         pytest.importorskip("torch")
@@ -62,7 +62,7 @@ def test_what_is_exported_and_loaded_again_is_the_same_network(form, workdir, tm
     loaded = weights.load(file, image_shape=(8, 8, 3))
     assert_same(loaded, run.classifier)
     assert loaded.network == run.classifier.network
-    mask = file if form in ("torch", "orbax") else others[0]
+    mask = file if form == "torch" else others[0]
     assert_same(weights.load(mask, part=weights.MASK_NET), run.mask_net)
     images = np.random.default_rng(0).uniform(size=(2, 8, 8, 3)).astype(np.float32)
     np.testing.assert_array_equal(loaded.logits_fn(images), run.classifier.logits_fn(images))
@@ -137,13 +137,15 @@ def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path,
 
 
 def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
-    (file, *_) = export.export(trained.load(workdir), workdir, "saved-npz", tmp_path / "w")
+    (file, *_) = export.export(trained.load(workdir), workdir, "safetensors", tmp_path / "w")
     config = small_runs.config(**{"classifier.name": "PreActResNet18"})
-    with pytest.raises(UsageError, match=r"w.npz: .*missing.*; the file is of SmallCNN"):
+    with pytest.raises(UsageError, match=r"w.safetensors: .*missing.*; the file is of SmallCNN"):
         main.run(config, tmp_path / "new", "evaluate", weights_file=str(file))
     config = small_runs.config(seed=3, **{"attack.loss": "margin"})
     config.variant = "cat_cw"
-    with pytest.raises(UsageError, match=r"w.npz is of variant 'cat_cent', not 'cat_cw', seed 0, "):
+    with pytest.raises(
+        UsageError, match=r"w.safetensors is of variant 'cat_cent', not 'cat_cw', seed 0, "
+    ):
         main.run(config, tmp_path / "new", "evaluate", weights_file=str(file))
     assert not (tmp_path / "new").exists()
 
@@ -187,14 +189,13 @@ def test_statistics_and_normalisation_are_exported_and_a_mask_only_where_there_i
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("form", ["saved-npz", "safetensors", "torch"])
+@pytest.mark.parametrize("form", ["safetensors", "torch"])
 def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_path, capsys):
     torch = pytest.importorskip("torch") if form == "torch" else None
     named = [f"--format={form}", "--adversarial=fgsm", f"--out={tmp_path / 'a'}"]
     assert export.main([f"--workdir={workdir}", *named]) == 0
     file = capsys.readouterr().out.strip()
-    read = {"saved-npz": np.load, "safetensors": safetensors_numpy.load_file}.get(form)
-    found = read(file) if read else torch.load(file, weights_only=True)
+    found = torch.load(file, weights_only=True) if torch else safetensors_numpy.load_file(file)
     found = {name: np.asarray(found[name]) for name in ("adv_complete", "x_test", "y_test")}
     x, natural, y = found["adv_complete"], found["x_test"], found["y_test"]
     assert x.shape == natural.shape == (64, 3, 8, 8) and y.dtype == np.int64
@@ -219,10 +220,9 @@ def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_
     "arguments, message",
     [
         (
-            ["--format=saved-npz", "--adversarial=pgd20"],
+            ["--format=safetensors", "--adversarial=pgd20"],
             "holds no adversarial images of best under",
         ),
-        (["--format=orbax", "--adversarial=fgsm"], "--format=orbax is for weights"),
         (["--format=safetensors", "--checkpoint=last_average"], "no checkpoint last_average"),
     ],
 )

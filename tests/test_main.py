@@ -29,8 +29,11 @@ BAD = {
         ["--config.dataset=mnist", "--config.data_dir=/nowhere"],
         "python -m cat_jax.data --dataset=mnist",
     ),
-    "weights and training": (["--weights=w.npz"], "--weights goes with --mode=evaluate"),
-    "no weights": (["--mode=evaluate", "--weights=/nowhere/w.npz"], "There is no /nowhere/w.npz;"),
+    "weights and training": (["--weights=w.safetensors"], "--weights goes with --mode=evaluate"),
+    "no weights": (
+        ["--mode=evaluate", "--weights=/nowhere/w.safetensors"],
+        "There is no /nowhere/w.safetensors;",
+    ),
     "unwritable workdir": (["--workdir=/dev/null/x"], "Cannot write in workdir /dev/null/x"),
 }
 

@@ -16,7 +16,7 @@ from cat_jax.configs import preact_cifar10, preact_cifar100
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
 from cat_jax.weights import published_names, pytorch_names, weight_files
-from cat_jax.weights.formats import Part
+from cat_jax.weights.weight_files import Part
 
 CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2471, 0.2435, 0.2616)}
 WIDE = networks.WideResNet(depth=10, widen_factor=1, **CIFAR)
@@ -100,7 +100,7 @@ def test_published_wrappings_and_normalisers_are_understood(prefix, constants, w
 def test_a_network_is_known_by_its_entries(network, image_shape, tmp_path):
     entries = state_dict(network, image_shape)
     about = {"mean": [], "std": []}
-    loaded = weights.load(save(tmp_path / "w.npz", entries, about))
+    loaded = weights.load(save(tmp_path / "w.safetensors", entries, about))
     assert loaded.network == network
     same(loaded, entries)
 
@@ -108,7 +108,7 @@ def test_a_network_is_known_by_its_entries(network, image_shape, tmp_path):
 def test_a_bare_sequence_may_be_wrapped_too(small, tmp_path):
     """ "0.weight" is its first layer, "1.0.weight" that of the network behind a normaliser."""
     wrapped = {f"1.module.{name}": value for name, value in small.items()}
-    file = save(tmp_path / "w.npz", wrapped)
+    file = save(tmp_path / "w.safetensors", wrapped)
     same(weights.load(file, SMALL, image_shape=(8, 12, 1)), small)
 
 
@@ -150,18 +150,18 @@ def test_what_does_not_fit_the_network_is_refused_in_one_line(name, wide, tmp_pa
     harm, message = REFUSED[name]
     entries = {key: value.copy() for key, value in wide.items()}
     harm(entries)
-    file = save(tmp_path / "w.npz", entries)
+    file = save(tmp_path / "w.safetensors", entries)
     with pytest.raises(UsageError, match=message) as error:
         weights.load(file, WIDE)
     assert str(error.value).startswith(f"{file}: ") and "\n" not in str(error.value)
 
 
 def test_a_file_that_does_not_say_how_images_are_normalised_needs_the_network(wide, tmp_path):
-    file = save(tmp_path / "w.npz", wide)
+    file = save(tmp_path / "w.safetensors", wide)
     with pytest.raises(UsageError, match=r"does not say how WideResNet\(.*pass the network"):
         weights.load(file)
     same(weights.load(file, WIDE), wide)
-    normalised = save(tmp_path / "n.npz", wide, {"mean": [0.5] * 3, "std": [1] * 3})
+    normalised = save(tmp_path / "n.safetensors", wide, {"mean": [0.5] * 3, "std": [1] * 3})
     with pytest.raises(UsageError, match=r"mean \[0.5, 0.5, 0.5\], expected \[\]"):
         weights.load(normalised, WIDE.clone(mean=(), std=()))
 
@@ -173,7 +173,10 @@ def test_a_file_that_does_not_say_how_images_are_normalised_needs_the_network(wi
             "RN_b_5_b1_01_e8_cw.pth",
             ("PreActResNet18", 5.0, 0.1, "8/255", "margin"),
         ),
-        ("WRN_b_6_b1_005_e10_cent.npz", ("WideResNet", 6.0, 0.05, "10/255", "cross_entropy")),
+        (
+            "WRN_b_6_b1_005_e10_cent.safetensors",
+            ("WideResNet", 6.0, 0.05, "10/255", "cross_entropy"),
+        ),
         ("model_best.pth", None),
     ],
 )
@@ -195,36 +198,34 @@ def test_a_file_is_not_evaluated_under_the_name_of_another_config():
 
 
 def test_the_authors_files_normalise_as_cifar_does(wide, tmp_path):
-    loaded = weights.load(save(tmp_path / "WRN_b_5_b1_005_e8_cw.npz", wide))
+    loaded = weights.load(save(tmp_path / "WRN_b_5_b1_005_e8_cw.safetensors", wide))
     assert loaded.network == WIDE
     hundred = state_dict(WIDE.clone(num_classes=100))
-    loaded = weights.load(save(tmp_path / "WRN_b_5_b1_005_e8_cent.npz", hundred))
+    loaded = weights.load(save(tmp_path / "WRN_b_5_b1_005_e8_cent.safetensors", hundred))
     config = preact_cifar100.get_config("cat_cw").classifier
     for name in ("mean", "std"):
         np.testing.assert_allclose(getattr(loaded.network, name), config[name], rtol=1e-7)
     with pytest.raises(UsageError, match=r"mean \[0.4914.*, expected \[\]"):
-        weights.load(tmp_path / "WRN_b_5_b1_005_e8_cw.npz", WIDE.clone(mean=(), std=()))
+        weights.load(tmp_path / "WRN_b_5_b1_005_e8_cw.safetensors", WIDE.clone(mean=(), std=()))
 
 
 def test_weights_can_be_sent_to_another_process(wide, tmp_path):
-    loaded = weights.load(save(tmp_path / "w.npz", wide), WIDE)
+    loaded = weights.load(save(tmp_path / "w.safetensors", wide), WIDE)
     sent = pickle.loads(pickle.dumps(loaded))
     assert sent.network == WIDE
     same(sent, wide)
 
 
 def test_other_images_than_the_weights_were_trained_on_are_refused(small, tmp_path):
-    file = save(tmp_path / "w.npz", small)
+    file = save(tmp_path / "w.safetensors", small)
     message = r"'9.weight' is \[100, 384\], expected \[100, 3136\] .* images of \[28, 28, 1\]"
     with pytest.raises(UsageError, match=message):
         weights.load(file, SMALL, image_shape=(28, 28, 1))
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".orbax"])
-def test_a_damaged_file_is_refused_in_one_line(suffix, small, tmp_path):
-    path = save(tmp_path / f"w{suffix}", small, {"network": "SmallCNN"})
-    inner = path / "cat_jax.json" if path.is_dir() else path
-    inner.write_bytes(inner.read_bytes()[:-9])
+def test_a_damaged_file_is_refused_in_one_line(small, tmp_path):
+    path = save(tmp_path / "w.safetensors", small, {"network": "SmallCNN"})
+    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UsageError, match=r"w.* cannot be read \(.*get it again") as error:
         weights.load(path, SMALL, image_shape=(8, 12, 1))
     assert "\n" not in str(error.value)
@@ -235,7 +236,7 @@ def test_a_damaged_file_is_refused_in_one_line(suffix, small, tmp_path):
     [
         ("absent.pth", None, "There is no .*absent.pth"),
         ("w.pth", b"\n <!DOCTYPE html>", "is a web page; expected weights: download it again"),
-        ("w.bin", b"1", r"ends in '.bin'; expected one of .safetensors, .npz, .pth"),
+        ("w.bin", b"1", r"ends in '.bin'; expected one of .safetensors, .pth"),
         ("", None, "is a folder; expected a file of weights"),
     ],
 )
@@ -256,7 +257,7 @@ def test_without_pytorch_its_files_are_refused_with_the_remedy(tmp_path, monkeyp
     assert not (tmp_path / "x.pth").exists()
     monkeypatch.delitem(sys.modules, "cat_jax.weights.robustbench", raising=False)
     with pytest.raises(UsageError, match=r"cat_jax.weights.robustbench needs PyTorch"):
-        import cat_jax.robustbench  # noqa: F401
+        import cat_jax.weights.robustbench  # noqa: F401
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -298,14 +299,9 @@ def test_a_file_of_pytorch_that_runs_code_or_holds_no_weights_is_refused(tmp_pat
         weights.load(tmp_path / "w.pth")
 
 
-def test_a_written_file_replaces_what_was_exported_there_and_nothing_else(small, tmp_path):
-    about = {"network": "SmallCNN"}
-    for suffix in (".safetensors", ".npz", ".orbax"):
-        for scale in (1, 2):
-            entries = {name: scale * value for name, value in small.items()}
-            path = save(tmp_path / f"w{suffix}", entries, about)
-            same(weights.load(path, SMALL, image_shape=(8, 12, 1)), entries)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["w.npz", "w.orbax", "w.safetensors"]
-    (tmp_path / "mine.orbax").mkdir()
-    with pytest.raises(UsageError, match=r"mine.orbax is there and is no export"):
-        save(tmp_path / "mine.orbax", small, about)
+def test_a_written_file_replaces_what_was_exported_there(small, tmp_path):
+    for scale in (1, 2):
+        entries = {name: scale * value for name, value in small.items()}
+        path = save(tmp_path / "w.safetensors", entries, {"network": "SmallCNN"})
+        same(weights.load(path, SMALL, image_shape=(8, 12, 1)), entries)
+    assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]

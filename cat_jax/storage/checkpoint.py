@@ -141,6 +141,18 @@ def restore(checkpoint: Checkpoint, template: PyTree) -> PyTree:
     return restored
 
 
+def restore_arrays(checkpoint: Checkpoint) -> PyTree:
+    """The state in `checkpoint` as NumPy arrays in dictionaries, without a template."""
+    path = checkpoint.path.absolute()
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        leaves = checkpointer.metadata(path).item_metadata.tree
+        as_arrays = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), leaves)
+        restored: PyTree = checkpointer.restore(
+            path, args=ocp.args.PyTreeRestore(restore_args=as_arrays)
+        )
+    return restored
+
+
 def _checkpointer() -> ocp.Checkpointer:
     """Orbax's, told that this process is alone: it would wait for all of them otherwise."""
     this = jax.process_index()

@@ -5,16 +5,16 @@
 writes runs/digits/export/digits_best.safetensors, of a run with a mask network
 digits_best_mask_net.safetensors too, and the card digits_best.safetensors.md: data, method,
 accuracies with intervals, versions, SHA-256, how to load it. Formats: safetensors; torch (.pth:
-"state_dict" and "state_dict_mask", as the authors of CAT publish theirs); orbax (a folder);
-saved-npz (NumPy). --checkpoint is best, last, best_average or last_average; --out=FILE names
-another place. `python -m cat_jax.main --mode=evaluate --weights=FILE ...` evaluates what any of
-them wrote, and `cat_jax.weights.load(FILE)` loads it.
+"state_dict" and "state_dict_mask", as the authors of CAT publish theirs). --checkpoint is best,
+last, best_average or last_average; --out=FILE names another file.
+`python -m cat_jax.main --mode=evaluate --weights=FILE ...` evaluates an exported file, and
+`cat_jax.weights.load(FILE)` loads it.
 
     python -m cat_jax.weights.export --workdir=runs/digits --format=torch --adversarial=standard
 
 writes the adversarial images that an evaluation under --config.test.save_adversarial has kept, as
 users of AutoAttack and RobustBench check them: "adv_complete" and "x_test", float32
-[N, C, H, W] in [0, 1], and "y_test", int64 [N]. Formats: torch, saved-npz, safetensors.
+[N, C, H, W] in [0, 1], and "y_test", int64 [N].
 
 Exit status: 0 done; 2 something to mend, said in one line.
 """
@@ -31,10 +31,10 @@ import numpy as np
 from cat_jax import data
 from cat_jax.errors import Damaged, UsageError
 from cat_jax.storage import files, run_folder
-from cat_jax.weights import formats, model_card, pytorch_names, trained, weight_files
-from cat_jax.weights.formats import CLASSIFIER, MASK_NET, Part
+from cat_jax.weights import model_card, pytorch_names, trained, weight_files
 from cat_jax.weights.loading import Loaded
 from cat_jax.weights.trained import CHECKPOINTS, Trained
+from cat_jax.weights.weight_files import CLASSIFIER, MASK_NET, Part
 
 LABELS = ("dataset", "variant", "conventions", "seed")  # By which results name what was trained.
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--checkpoint", default="best", choices=CHECKPOINTS)
     parser.add_argument("--adversarial", metavar="ATTACK", help="images instead of weights")
     parser.add_argument("--data_dir", help="with --adversarial, if the run had its data elsewhere")
-    parser.add_argument("--out", type=pathlib.Path, help="file to write, or folder for orbax")
+    parser.add_argument("--out", type=pathlib.Path, help="file to write")
     options = parser.parse_args(arguments)
     try:
         run = trained.load(options.workdir, options.checkpoint)
@@ -150,15 +150,11 @@ def _nchw(images: np.ndarray) -> np.ndarray:
 def _write_images(
     arrays: dict[str, np.ndarray], stem: pathlib.Path, form: str
 ) -> list[pathlib.Path]:
-    if form == "orbax":
-        raise UsageError("--format=orbax is for weights; expected torch, saved-npz or safetensors.")
     path = stem.with_name(stem.name + weight_files.SUFFIXES[form])
     if form == "torch":
-        formats.save_torch(path, arrays)
-    elif form == "safetensors":
-        formats.save_safetensors(path, arrays, {})
+        weight_files.save_torch(path, arrays)
     else:
-        formats.save_npz(path, arrays)
+        weight_files.save_safetensors(path, arrays, {})
     return [path]
 
 

@@ -28,7 +28,7 @@ from cat_jax import networks
 from cat_jax.errors import UsageError
 from cat_jax.types import LogitsFn, PyTree
 from cat_jax.weights import published_names, pytorch_names, weight_files
-from cat_jax.weights.formats import ANY, CLASSIFIER, MASK_NET, Part
+from cat_jax.weights.weight_files import ANY, CLASSIFIER, MASK_NET, Part
 
 __all__ = ["CLASSIFIER", "MASK_NET", "Loaded", "describe", "infer", "load"]
 TOLERANCE = 1e-5  # Of mean and std, relative: more than float32 rounds.
@@ -86,7 +86,7 @@ def load(
     """The network in a file.
 
     Args:
-      file: .safetensors, .npz, or a folder exported as orbax; with PyTorch, .pth or .pt.
+      file: .safetensors; with PyTorch, .pth or .pt.
       network: that the file has to fit; by default the one that its entries are of.
       part: "classifier" or "mask_net", of a file that holds both.
       image_shape: (H, W, C) that the network has to take; by default what it was trained on.

@@ -67,9 +67,6 @@ LOADING = {
     "safetensors": "In PyTorch: `model.load_state_dict(safetensors.torch.load_file({file!r}))`.",
     "torch": "In PyTorch: `model.load_state_dict(torch.load({file!r})['state_dict'])`; the mask\n"
     "network's, where there is one, is `['state_dict_mask']`.",
-    "saved-npz": "In NumPy: `numpy.load({file!r})`, with PyTorch's names and layout.",
-    "orbax": "In orbax: `ocp.StandardCheckpointer().restore(PATH)['classifier']` and, where there\n"
-    "is one, `['mask_net']`: variables for Flax.",
 }
 
 

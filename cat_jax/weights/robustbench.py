@@ -24,7 +24,7 @@ from cat_jax.attacks.pgd import as_pytree
 from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn
 from cat_jax.weights import trained
-from cat_jax.weights.formats import import_torch
+from cat_jax.weights.weight_files import import_torch
 
 torch: Any = import_torch("cat_jax.weights.robustbench")
 

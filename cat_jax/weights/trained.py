@@ -20,7 +20,6 @@ from cat_jax.experiment.network import build_networks
 from cat_jax.storage import checkpoint, run_folder
 from cat_jax.types import PyTree
 from cat_jax.weights import pytorch_names
-from cat_jax.weights.formats import restore_tree
 from cat_jax.weights.loading import Loaded
 
 # What can be attacked and exported: the folder of its checkpoint, and whether it is the average.
@@ -67,7 +66,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
         raise UsageError(f"{workdir} holds no config.json; name a run's folder.")
     config = settings.resolve(_kept.get_config(str(workdir)))
     found = checkpoint.newest(workdir / "checkpoints" / folder)
-    tree = restore_tree(found.path) if found else {}
+    tree = checkpoint.restore_arrays(found) if found else {}
     if found is None or (averaged and not tree.get("average")):
         raise UsageError(f"{workdir} holds no checkpoint {name}; train first, or name another.")
     classifier, mask_net = build_networks(config, _spec(config.classifier.name, tree))

@@ -1,107 +1,187 @@
-"""Files of weights, whole or absent, in several formats.
+"""Files of weights: safetensors, and PyTorch's.
 
-A part is one network, "classifier" or "mask_net". A `.pth` and an orbax folder hold both; of the
-other formats there is a file for each.
+A part is one network, "classifier" or "mask_net". A `.pth` file holds both; safetensors need one
+file for each.
 """
 
 import contextlib
 import hashlib
+import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import safetensors
+from safetensors import numpy as safetensors_numpy
 
 from cat_jax.errors import UsageError, check_choice
-from cat_jax.weights import formats
-from cat_jax.weights.formats import CLASSIFIER, Part, Parts
+from cat_jax.storage import files
 
-READERS: dict[str, Callable[[pathlib.Path], dict[str, Part]]] = {
-    ".safetensors": formats.read_safetensors,
-    ".npz": formats.read_npz,
-    ".pth": formats.read_torch,
-    ".pt": formats.read_torch,
-    ".pth.tar": formats.read_torch,
-}
-# By --format: the suffix, and what writes the parts into one file, or each into its own.
-TOGETHER: dict[str, tuple[str, Callable[[pathlib.Path, Parts], None]]] = {
-    "torch": (".pth", formats.write_torch),
-    "orbax": (".orbax", formats.write_orbax),
-}
-APART: dict[str, tuple[str, Callable[[pathlib.Path, Part], None]]] = {
-    "safetensors": (".safetensors", formats.write_safetensors),
-    "saved-npz": (".npz", formats.write_npz),
-}
-SUFFIXES = {name: suffix for name, (suffix, _) in (TOGETHER | APART).items()}
+CLASSIFIER, MASK_NET = "classifier", "mask_net"
+ANY = ""  # The part of a file that holds one network and does not name its part.
+TORCH_NAMES = {CLASSIFIER: "state_dict", MASK_NET: "state_dict_mask"}  # The authors'.
+OTHER_NAMES = ("model_state_dict", "model", "net")  # Of a classifier in others' files.
+ABOUT = "cat_jax"  # The entry beside the arrays that describes them.
+SUFFIXES = {"safetensors": ".safetensors", "torch": ".pth"}  # By --format.
+TORCH_SUFFIXES = (".pth", ".pt", ".pth.tar")
+
+
+class Part(NamedTuple):
+    """One network of a file.
+
+    Attributes:
+      entries: name -> array, a state dict.
+      about: what the file says of it, in plain values: "network", its class; "mean" and "std";
+        "config", the fields by which results name what was trained. {} if others wrote it.
+    """
+
+    entries: dict[str, np.ndarray]
+    about: dict[str, Any]
+
+
+Parts = Mapping[str, Part]
 
 
 def read(file: pathlib.Path) -> dict[str, Part]:
-    """The parts of a file, or of a folder that was exported as orbax.
+    """The parts of a file.
 
     Raises:
-      UsageError: if it is not there, of no format that is known, damaged, or needs PyTorch.
+      UsageError: if it is absent, damaged, of another format, or needs PyTorch.
     """
     if not file.exists():
         raise UsageError(f"There is no {file}; name a file of weights.")
     if file.is_dir():
-        if not (file / formats.ABOUT_FILE).exists():
-            raise UsageError(
-                f"{file} is a folder; expected a file of weights, or a folder made by "
-                "python -m cat_jax.weights.export --format=orbax."
-            )
-        with _says_what_is_wrong(file):
-            return formats.read_orbax(file)
+        raise UsageError(f"{file} is a folder; expected a file of weights.")
     with open(file, "rb") as stream:
         if stream.read(64).lstrip().startswith(b"<"):
             raise UsageError(f"{file} is a web page; expected weights: download it again.")
-    for suffix, reader in READERS.items():
-        if file.name.endswith(suffix):
-            with _says_what_is_wrong(file):
-                return reader(file)
-    raise UsageError(f"{file} ends in {file.suffix!r}; expected one of {', '.join(READERS)}.")
+    with _one_line_errors(file):
+        if file.name.endswith(".safetensors"):
+            return _read_safetensors(file)
+        if file.name.endswith(TORCH_SUFFIXES):
+            return _read_torch(file)
+    suffixes = ", ".join((".safetensors", *TORCH_SUFFIXES))
+    raise UsageError(f"{file} ends in {file.suffix!r}; expected one of {suffixes}.")
+
+
+def write(stem: pathlib.Path, form: str, parts: Parts) -> list[pathlib.Path]:
+    """Writes the parts; replaces files of the same names.
+
+    Args:
+      stem: path without its suffix.
+      form: a key of `SUFFIXES`.
+      parts: networks by their names.
+
+    Returns:
+      The files, the classifier's first.
+    """
+    check_choice("format", form, SUFFIXES)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    if form == "torch":
+        path = stem.with_name(stem.name + SUFFIXES[form])
+        named = {TORCH_NAMES[name]: part.entries for name, part in parts.items()}
+        save_torch(path, {**named, ABOUT: {name: part.about for name, part in parts.items()}})
+        return [path]
+    paths = []
+    for name, part in parts.items():
+        tail = "" if name == CLASSIFIER else f"_{name}"
+        paths.append(stem.with_name(stem.name + tail + SUFFIXES[form]))
+        save_safetensors(paths[-1], part.entries, {"format": "pt", ABOUT: json.dumps(part.about)})
+    return paths
+
+
+def digest(path: pathlib.Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def save_safetensors(
+    file: pathlib.Path, arrays: Mapping[str, np.ndarray], about: dict[str, str]
+) -> None:
+    """Writes arrays and their description; the file is complete or absent."""
+    contiguous = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    with files.replacing(file) as temporary:  # save_file would let none but its owner read it.
+        temporary.write_bytes(safetensors_numpy.save(contiguous, metadata=about))
+
+
+def save_torch(file: pathlib.Path, content: Mapping[str, Any]) -> None:
+    """Writes nested dictionaries, arrays as tensors; the file is complete or absent."""
+    torch = import_torch(f"{file.name}, in PyTorch's format,")
+
+    def tensors(value: Any) -> Any:
+        return torch.tensor(value) if isinstance(value, np.ndarray) else value
+
+    with files.replacing(file) as temporary:
+        torch.save(jax.tree.map(tensors, dict(content)), temporary)
+
+
+def import_torch(what: str) -> Any:
+    """PyTorch, which is optional.
+
+    Raises:
+      UsageError: if it is not installed, since `what` needs it.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise UsageError(
+            f"{what} needs PyTorch, which is not installed; get it by pip install "
+            "torch, or use .safetensors, which do without."
+        ) from None
+    return torch
+
+
+def _read_safetensors(file: pathlib.Path) -> dict[str, Part]:
+    with safetensors.safe_open(file, framework="numpy") as opened:
+        entries = {name: opened.get_tensor(name) for name in opened.keys()}
+        about = json.loads((opened.metadata() or {}).get(ABOUT, "{}"))
+    return {ANY: Part(entries, about)}
+
+
+def _read_torch(file: pathlib.Path) -> dict[str, Part]:
+    """Reads the authors' form, both networks; or a state dict, alone or in one of `OTHER_NAMES`."""
+    torch = import_torch(str(file))
+    content = torch.load(file, map_location="cpu", weights_only=True)
+    names = {part: name for part, name in TORCH_NAMES.items() if name in content}
+    others = [name for name in OTHER_NAMES if isinstance(content.get(name), dict)]
+    if not names and others:
+        names = {CLASSIFIER: others[0]}
+    if not names and any(torch.is_tensor(value) for value in content.values()):
+        names, content = {ANY: ANY}, {ANY: content}
+    if not names:
+        raise UsageError(
+            f"{file} holds {', '.join(map(repr, content)) or 'nothing'}; expected a state dict, or "
+            f"one under {', '.join(map(repr, (*TORCH_NAMES.values(), *OTHER_NAMES)))}."
+        )
+    abouts = content.get(ABOUT, {})
+    return {
+        part: Part(
+            {key: _numpy(torch, value) for key, value in content[name].items()},
+            abouts.get(part, {}),
+        )
+        for part, name in names.items()
+    }
+
+
+def _numpy(torch: Any, value: Any) -> np.ndarray:
+    """A tensor, or a number beside tensors, as an array; bfloat16 becomes float32."""
+    if not torch.is_tensor(value):
+        return np.asarray(value)
+    array: np.ndarray = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    return array
 
 
 @contextlib.contextmanager
-def _says_what_is_wrong(file: pathlib.Path) -> Iterator[None]:
+def _one_line_errors(file: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except UsageError:
         raise
-    except Exception as error:  # There is no end to what a damaged file can raise.
+    except Exception as error:  # A damaged file can raise nearly any type.
         raise UsageError(
-            f"{file} cannot be read ({type(error).__name__}); expected a whole file of arrays and "
-            "plain values, no Python objects: get it again, or save the state dict by itself."
+            f"{file} cannot be read ({type(error).__name__}); expected a complete file of arrays "
+            "and plain values, no Python objects: get it again, or save the state dict by itself."
         ) from error
-
-
-def write(stem: pathlib.Path, form: str, parts: Parts) -> list[pathlib.Path]:
-    """Writes the parts; what was exported before under these names is replaced.
-
-    Args:
-      stem: the path without its suffix.
-      form: a key of `SUFFIXES`.
-      parts: by their names.
-
-    Returns:
-      the files, or the folder: first that of the classifier.
-    """
-    check_choice("format", form, SUFFIXES)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    if form in TOGETHER:
-        suffix, write_parts = TOGETHER[form]
-        path = stem.with_name(stem.name + suffix)
-        write_parts(path, parts)
-        return [path]
-    suffix, write_part = APART[form]
-    tails = {name: "" if name == CLASSIFIER else f"_{name}" for name in parts}
-    paths = {name: stem.with_name(stem.name + tail + suffix) for name, tail in tails.items()}
-    for name, path in paths.items():
-        write_part(path, parts[name])
-    return [*paths.values()]
-
-
-def digest(path: pathlib.Path) -> str:
-    """SHA-256 of a file; of a folder, that of the lines that sha256sum prints of its files."""
-    if path.is_dir():
-        names = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
-        lines = "".join(f"{digest(path / name)}  {name}\n" for name in names)
-        return hashlib.sha256(lines.encode()).hexdigest()
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
