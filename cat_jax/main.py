@@ -22,7 +22,8 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 
     python -m cat_jax.main --mode=verify --workdir=runs/digits
 
-reads every file of the workdir and says which are sound; it changes nothing.
+reads the files of the workdir, or of every run of a sweep, and reports damaged ones; it changes
+nothing.
 
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
 cat_jax/configs/default.py. --quiet prints warnings and results only; programs read the results
@@ -31,7 +32,7 @@ from results.jsonl and checks.jsonl in the workdir. Ctrl-C saves; the same comma
     exit status
       0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
       1    an error of the program itself, with a traceback
-      2    something to mend, said in one line; of verify: not all is sound
+      2    an error of the user, in one line; with --mode=verify: something is damaged
       75   another of several processes is gone: start all of them again
       130  Ctrl-C where there was nothing to save, as in an evaluation, or twice
 
@@ -237,16 +238,20 @@ def run_sweep(
     return len(ended) == len(made)
 
 
-def run_verify(workdir: pathlib.Path) -> bool:
-    """Prints a line for each file and checkpoint of a workdir; False if one is not sound.
+def run_verify(folder: pathlib.Path) -> bool:
+    """Prints a line for each file and checkpoint of a run, or of each run of a sweep.
+
+    Returns:
+      False if one is damaged.
 
     Raises:
-      UsageError: if it is no workdir of a run.
+      UsageError: if the folder is neither a run's nor a sweep's.
     """
-    items = verify.verify(workdir)
-    print("\n".join(map(str, items)))
-    print(f"\n{workdir}: {verify.summary(items)}")
-    return all(item.verdict != verify.WRONG for item in items)
+    runs = verify.verify_all(folder)
+    for workdir, items in runs.items():
+        print("\n".join(map(str, items)))
+        print(f"\n{workdir}: {verify.summary(items)}")
+    return all(item.verdict != verify.DAMAGED for items in runs.values() for item in items)
 
 
 def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:

@@ -104,7 +104,7 @@ def test_the_card_has_data_method_numbers_versions_and_sums(workdir, capsys):
         assert f"- {name} {version}" in text
     assert json.loads(text.split("```json")[1].split("```")[0])["seed"] == 0
     verdicts = {item.verdict for item in verify.verify(workdir)}
-    assert verify.WRONG not in verdicts
+    assert verify.DAMAGED not in verdicts
 
 
 def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path, capsys):
@@ -126,12 +126,12 @@ def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path,
             assert line["weights"] == {"file": str(file), "sha256": digest}
             assert line["accuracy"] == of_best[line["attack"]]["accuracy"]
             assert line["selection"] == "unknown"
-        assert all(item.verdict == verify.SOUND for item in verify.verify(folder))
+        assert all(item.verdict != verify.DAMAGED for item in verify.verify(folder))
     flags = next((copy / "evaluation").glob("weights-*_fgsm.npz"))
     with np.load(flags) as kept:
         harmed = dict(kept)
     np.savez(flags, **(harmed | {"flags": 1 - harmed["flags"]}))
-    wrong = [item.name for item in verify.verify(copy) if item.verdict == verify.WRONG]
+    wrong = [item.name for item in verify.verify(copy) if item.verdict == verify.DAMAGED]
     assert wrong == [f"results.jsonl, w.safetensors@{digest[:12]} fgsm"]
     assert "w.safetensors@" in (copy / "report.html").read_text()
 

@@ -213,18 +213,25 @@ def test_a_workdir_in_use_or_of_other_data_is_refused_and_left_alone(finished, m
     assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
 
 
-def test_verify_says_what_is_sound_without_a_config(finished, tmp_path, capsys):
+def test_verify_needs_no_config_and_reports_what_is_damaged(finished, tmp_path, capsys):
     assert main.run_verify(finished)
-    assert "checkpoints/last/00000012: sound\n" in capsys.readouterr().out
+    assert "checkpoints/last/00000012: intact\n" in capsys.readouterr().out
     workdir = shutil.copytree(finished, tmp_path / "harmed")
     (workdir / "config.json").write_text("{")
     assert not main.run_verify(workdir)
     printed = capsys.readouterr().out
-    assert "config.json: WRONG: " in printed and printed.endswith(" sound, 1 WRONG\n")
+    assert "config.json: DAMAGED: " in printed
+    assert printed.endswith(" intact, 2 not checked, 1 DAMAGED\n")
+    shutil.copytree(finished, tmp_path / "intact")
+    assert not main.run_verify(tmp_path), "the folder of a sweep is as damaged as one of its runs"
+    summaries = [line for line in capsys.readouterr().out.splitlines() if " intact" in line]
+    assert [line.split()[0] for line in summaries if line.startswith(str(tmp_path))] == [
+        f"{tmp_path / name}:" for name in ("harmed", "intact")
+    ]
     argv = ["main", "--mode=verify", "--workdir", str(workdir)]
     assert command_line.find_config(argv) == argv, "a damaged config is no reason not to look"
     with pytest.raises(UsageError, match=r"holds neither config.json nor checkpoints/"):
-        main.run_verify(tmp_path)
+        main.run_verify(tmp_path / "intact" / "evaluation")
 
 
 def test_what_does_not_touch_the_steps_may_change(finished):

@@ -26,7 +26,7 @@ MODE = flags.DEFINE_enum(
     "mode",
     "train",
     ["train", "evaluate", "verify"],
-    "Train and evaluate, only evaluate, or read every file and say what is sound.",
+    "Train and evaluate, only evaluate, or report damaged files.",
 )
 WEIGHTS = flags.DEFINE_string(
     "weights", None, "With --mode=evaluate: a file of weights, instead of the run's checkpoints."

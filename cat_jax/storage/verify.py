@@ -1,12 +1,11 @@
-"""Reads every file of a workdir and says what is sound; changes nothing, and needs no data.
+"""Reads a workdir and reports damaged files; changes nothing, and needs no data.
 
-What it holds a file against: checkpoints against the SHA-256 sums in their manifests, config.json
-against its own, archives against their CRC, lines against what each has to have, accuracies in
-results.jsonl against the flags in evaluation/.
+Checks checkpoints against the SHA-256 sums in their manifests, config.json against its own sum,
+each line of the .jsonl files, .npz files against their checksums, and accuracies in results.jsonl
+against the flags in evaluation/.
 """
 
 import pathlib
-import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,11 +15,12 @@ import numpy as np
 from cat_jax.errors import UsageError
 from cat_jax.storage import checkpoint, run_folder
 
-SOUND, LEFT, UNKNOWN, WRONG = "sound", "left over", "not checked", "WRONG"
+INTACT, LEFTOVER, UNCHECKED, DAMAGED = "intact", "leftover", "not checked", "DAMAGED"
+NOT_LISTED = {"config.json", ".lock"}  # The first is checked already, the second is empty.
 
 
 class Item(NamedTuple):
-    """A file or a checkpoint, by its path below the workdir, and what it is."""
+    """A file or a checkpoint by its path below the workdir, its verdict, and the reason."""
 
     name: str
     verdict: str
@@ -31,36 +31,55 @@ class Item(NamedTuple):
         return f"{self.name}: {self.verdict}" + (f": {self.text}" if self.text else "")
 
 
-def verify(workdir: pathlib.Path) -> list[Item]:
-    """All that the workdir holds, and what it lacks.
+def verify_all(folder: pathlib.Path) -> dict[pathlib.Path, list[Item]]:
+    """`verify` of a workdir, or of every run directly below the folder of a sweep.
 
     Raises:
-      UsageError: if it is no workdir of a run.
+      UsageError: if the folder is neither.
     """
-    if not any((workdir / name).exists() for name in ("config.json", "checkpoints")):
-        raise UsageError(f"{workdir} holds neither config.json nor checkpoints/; name a run's.")
+    if _is_workdir(folder):
+        return {folder: verify(folder)}
+    workdirs = [path for path in sorted(folder.glob("*/")) if _is_workdir(path)]
+    if not workdirs:
+        raise UsageError(
+            f"{folder} holds neither config.json nor checkpoints/, and no run is directly below "
+            "it; name the workdir of a run, or the folder of a sweep."
+        )
+    return {workdir: verify(workdir) for workdir in workdirs}
+
+
+def verify(workdir: pathlib.Path) -> list[Item]:
+    """Checks every checkpoint and file of a run."""
     items = [Item("config.json", *_judge(_check_config, workdir))]
-    rest = [path for path in sorted(workdir.rglob("*")) if path.is_file()]
-    for folder in sorted((workdir / "checkpoints").glob("*/*")):
-        if folder.is_dir():
-            items.append(_checkpoint(folder, workdir))
-            rest = [path for path in rest if folder not in path.parents]
-    items += [_file(path, workdir) for path in rest if path != workdir / "config.json"]
-    return items + list(_compare(workdir, {item.name for item in items if item.verdict == SOUND}))
+    folders = [path for path in sorted((workdir / "checkpoints").glob("*/*")) if path.is_dir()]
+    items += [Item(_name(path, workdir), *_checkpoint(path)) for path in folders]
+    for path in sorted(workdir.rglob("*")):
+        if path.is_file() and not {*path.parents} & {*folders} and path.name not in NOT_LISTED:
+            items.append(Item(_name(path, workdir), *_file(path)))
+    return items + list(_compare(workdir, {item.name for item in items if item.verdict == INTACT}))
 
 
 def summary(items: list[Item]) -> str:
-    """One line: how many there are of each verdict."""
-    counts = {v: sum(item.verdict == v for item in items) for v in (SOUND, LEFT, UNKNOWN, WRONG)}
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    """One line: the number of items of each verdict."""
+    verdicts = [item.verdict for item in items]
+    order = (INTACT, LEFTOVER, UNCHECKED, DAMAGED)
+    return ", ".join(f"{verdicts.count(name)} {name}" for name in order if name in verdicts)
+
+
+def _is_workdir(folder: pathlib.Path) -> bool:
+    return any((folder / name).exists() for name in ("config.json", "checkpoints"))
+
+
+def _name(path: pathlib.Path, workdir: pathlib.Path) -> str:
+    return path.relative_to(workdir).as_posix()
 
 
 def _judge(check: Callable[[pathlib.Path], object], path: pathlib.Path) -> tuple[str, str]:
-    """The verdict on what `check` reads; it raises if that is damaged."""
+    """The verdict on the file that `check` reads; `check` raises if the file is damaged."""
     try:
-        return SOUND, str(check(path) or "")
-    except Exception as error:  # There is no end to what a damaged file can raise.
-        return WRONG, " ".join(str(error).split()) or type(error).__name__
+        return INTACT, str(check(path) or "")
+    except Exception as error:  # A damaged file can raise anything.
+        return DAMAGED, " ".join(str(error).split()) or type(error).__name__
 
 
 def _check_config(workdir: pathlib.Path) -> None:
@@ -68,30 +87,25 @@ def _check_config(workdir: pathlib.Path) -> None:
         raise ValueError("it is missing")
 
 
-def _checkpoint(folder: pathlib.Path, workdir: pathlib.Path) -> Item:
-    name = folder.relative_to(workdir).as_posix()
+def _checkpoint(folder: pathlib.Path) -> tuple[str, str]:
     if folder.name.startswith(checkpoint.PARTIAL):
-        return Item(name, LEFT, "by a process that died; the next save removes it")
+        return LEFTOVER, "of a process that died; the next save removes it"
     if folder.name.startswith(checkpoint.DAMAGED):
-        return Item(
-            name, WRONG, "it was found damaged and set aside; delete it if another is sound"
-        )
+        return DAMAGED, "an earlier start renamed it; delete it if another checkpoint is intact"
     if not folder.name.isdigit():
-        return Item(name, UNKNOWN, "it is not of this package")
+        return UNCHECKED, "cat_jax did not write it"
     problem = checkpoint.damage(folder)
-    return Item(name, WRONG, problem) if problem else Item(name, SOUND)
+    return (DAMAGED, problem) if problem else (INTACT, "")
 
 
-def _file(path: pathlib.Path, workdir: pathlib.Path) -> Item:
-    name = path.relative_to(workdir).as_posix()
+def _file(path: pathlib.Path) -> tuple[str, str]:
     if path.name.startswith(".") and path.suffix == ".tmp":
-        return Item(name, LEFT, "by a process that died; delete it")
-    for pattern, check in CHECKS.items():
-        if path.relative_to(workdir).match(pattern):
-            return Item(name, *_judge(check, path))
-    if name.startswith("export/"):
-        return Item(name, UNKNOWN, "an export: its model card has its SHA-256")
-    return Item(name, UNKNOWN, "it is not of this package")
+        return LEFTOVER, "of a process that died; delete it"
+    if path.suffix == ".jsonl" and path.stem in run_folder.LINES:
+        return _judge(_check_lines, path)
+    if path.suffix == ".npz":
+        return _judge(_check_archive, path)
+    return UNCHECKED, ""
 
 
 def _check_lines(path: pathlib.Path) -> str:
@@ -99,8 +113,8 @@ def _check_lines(path: pathlib.Path) -> str:
     steps = [line["step"] for line in lines] if path.stem == "metrics" else []
     if steps != sorted(steps):
         raise ValueError("its steps are out of order")
-    half = path.read_bytes().rpartition(b"\n")[2]
-    return "but for its last line, half written: the next start drops it" if half else ""
+    partial_line = path.read_bytes().rpartition(b"\n")[2]
+    return "except its last line, half written; the next start drops it" if partial_line else ""
 
 
 def _check_archive(path: pathlib.Path) -> None:
@@ -109,57 +123,31 @@ def _check_archive(path: pathlib.Path) -> None:
             raise ValueError(f"{changed} in it has changed")
 
 
-def _check_page(path: pathlib.Path) -> None:
-    if not path.read_text(encoding="utf-8").endswith("</html>\n"):
-        raise ValueError("its end is missing")
-
-
-def _check_events(path: pathlib.Path) -> str:
-    """The records of a TensorBoard file: length, CRC, content, CRC."""
-    content, at = path.read_bytes(), 0
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content + bytes(8), at)
-        at += 8 + 4 + length + 4
-    return "" if at == len(content) else "but for its last record, cut off"
-
-
-# What is read how: the first pattern that a file's path ends in. The lock holds nothing to check.
-CHECKS: dict[str, Callable[[pathlib.Path], object]] = {
-    **{f"{name}.jsonl": _check_lines for name in run_folder.LINES},
-    "masks.npz": _check_archive,
-    "evaluation/*.npz": _check_archive,
-    "adversarial/*.npz": _check_archive,
-    "report.html": _check_page,
-    "tensorboard/events.*": _check_events,
-    ".lock": lambda path: None,
-}
-
-
-def _compare(workdir: pathlib.Path, sound: set[str]) -> Iterator[Item]:
-    """Accuracies that are not the mean of their flags; the newest checkpoint and its line."""
-    if "results.jsonl" in sound:
+def _compare(workdir: pathlib.Path, intact: set[str]) -> Iterator[Item]:
+    """Accuracies that differ from their flags; a last checkpoint without its metrics."""
+    if "results.jsonl" in intact:
         for line in run_folder.read_lines(workdir, "results"):
-            found = _accuracy(workdir, line, sound)
-            if found is not None and found != line["accuracy"]:
-                what = f"results.jsonl, {line['checkpoint']} {line['attack']}"
-                said = f"accuracy {line['accuracy']}, its flags say {found}: evaluate again"
-                yield Item(what, WRONG, said)
-    last = [name for name in sound if name.startswith("checkpoints/last/")]
+            accuracy = _accuracy(workdir, line, intact)
+            if accuracy is not None and accuracy != line["accuracy"]:
+                name = f"results.jsonl, {line['checkpoint']} {line['attack']}"
+                text = f"accuracy {line['accuracy']}, but its flags give {accuracy}; evaluate again"
+                yield Item(name, DAMAGED, text)
+    last = [name for name in intact if name.startswith("checkpoints/last/")]
     step = max((int(name.rpartition("/")[2]) for name in last), default=0)
-    lines = run_folder.read_lines(workdir, "metrics") if "metrics.jsonl" in sound else []
+    lines = run_folder.read_lines(workdir, "metrics") if "metrics.jsonl" in intact else []
     if step and step not in {line["step"] for line in lines}:
-        yield Item("metrics.jsonl", WRONG, f"it has no line of step {step}, the last checkpoint's")
+        yield Item("metrics.jsonl", DAMAGED, f"no line of step {step}, the last checkpoint")
 
 
-def _accuracy(workdir: pathlib.Path, line: dict[str, Any], sound: set[str]) -> float | None:
-    """The mean of the flags that a line of results.jsonl is of, if they are there and whole."""
+def _accuracy(workdir: pathlib.Path, line: dict[str, Any], intact: set[str]) -> float | None:
+    """The mean of the flags of a line of results.jsonl, if they exist and are complete."""
     average = "_average" if line["checkpoint"].endswith("_average") else ""
     of = f"step{line['step']}{average}"
     if "weights" in line:
         of = run_folder.weights_stem(line["weights"]["sha256"])
     stem = f"evaluation/{of}_{line['attack']}"
     for name in (f"{stem}.npz", f"{stem}_{line['num_examples']}.npz"):
-        if name in sound:
+        if name in intact:
             with np.load(workdir / name) as kept:
                 if len(flags := kept["flags"]) == line["num_examples"]:
                     return float((flags == 1).mean()) if flags.min() >= 0 else None
