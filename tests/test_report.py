@@ -1,6 +1,7 @@
 """What was published, found for the run that stands for it, and printed beside it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -141,9 +142,9 @@ def test_status_is_printed_for_each_run_of_several_tables(capsys, monkeypatch, t
     monkeypatch.setattr(sys, "argv", ["report", *words])
     assert command.main() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].split() == ["|", "table", "|", "trained", "|", "seed", "|", "status", "|"]
+    assert re.findall(r"\w+", lines[2]) == ["table", "trained", "seed", "status"]
     assert sum(line.startswith("| mnist ") for line in lines) == 8
-    assert all(line.endswith("| missing |") for line in lines[4:])
+    assert all(line.split()[-2] == "missing" for line in lines[4:])
 
 
 @pytest.mark.parametrize(

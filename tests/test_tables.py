@@ -24,7 +24,7 @@ from cat_jax.paper import bars, catalogue, cells, commands, measured, output, ru
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.measured import Number
 from cat_jax.paper.sheet import Asked
-from cat_jax.report import render
+from cat_jax.report import grids, render
 from cat_jax.report.__main__ import NAMES
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
@@ -357,7 +357,7 @@ def braces(tex):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_latex_is_balanced_and_escaped(name):
-    tex = render.latex(output.build(name, NOTHING))
+    tex = grids.latex(output.build(name, NOTHING))
     assert braces(tex)
     rows = [line for line in tex.splitlines() if line.endswith(r"\\")]
     head = output.build(name, NOTHING).head
@@ -371,9 +371,9 @@ def test_latex_is_balanced_and_escaped(name):
 
 
 def test_signs_of_latex_are_escaped():
-    assert render.escape("5% of a_b & c ± 1") == r"5\% of a\_b \& c $\pm$ 1"
-    assert render.escape(r"\x{}") == r"\textbackslash{}x\{\}"
-    assert render.escape("$a_1$") == "$a_1$"
+    assert render.escape_latex("5% of a_b & c ± 1") == r"5\% of a\_b \& c $\pm$ 1"
+    assert render.escape_latex(r"\x{}") == r"\textbackslash{}x\{\}"
+    assert render.escape_latex("$a_1$") == "$a_1$"
 
 
 def test_the_csv_has_a_line_for_each_number(tmp_path):
@@ -466,7 +466,7 @@ def test_the_tradeoff_is_a_point_for_each_row_and_whose(tmp_path):
 
 
 def test_the_table_of_losses_names_methods_that_there_are():
-    lines = render.markdown(texts.losses()).splitlines()
+    lines = grids.markdown(texts.losses()).splitlines()
     assert {line.count("|") for line in lines if line.startswith("|")} == {4}
     methods = importlib.import_module("cat_jax.methods")
     for _, _, name in texts.LOSSES:

@@ -11,9 +11,9 @@ from cat_jax.paper import cells, figures
 from cat_jax.paper.cells import Cell
 from cat_jax.paper.rows import Row, Table
 from cat_jax.paper.sheet import Asked
+from cat_jax.report.grids import heading
 from cat_jax.report.plots import COLOURS
 from cat_jax.report.published_numbers import Published
-from cat_jax.report.render import heading
 
 matplotlib.use("Agg")
 GROUP = 0.84  # Of the distance between two rows; the rest is a gap.

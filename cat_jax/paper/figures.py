@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from cat_jax.paper import cells, measured, runs
 from cat_jax.paper.rows import Panel, Row, Table
 from cat_jax.paper.sheet import Asked
+from cat_jax.report.grids import heading
 from cat_jax.report.published_numbers import Published
-from cat_jax.report.render import heading
 
 matplotlib.use("Agg")
 EMPTY = "no run, and no published value"

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from cat_jax.paper import bars, figures, pictures, sheet, table_page, texts
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.sheet import Asked
-from cat_jax.report import plots, render
-from cat_jax.report.render import Grid
+from cat_jax.report import grids, plots
+from cat_jax.report.grids import Grid
 from cat_jax.storage import files
 
-text = render.markdown
+text = grids.markdown
 
 
 def show(name: str, asked: Asked, out: pathlib.Path | None) -> None:
@@ -23,7 +23,7 @@ def show(name: str, asked: Asked, out: pathlib.Path | None) -> None:
     if out is None:
         return
     files.write_text(out / f"{name}.md", text(grid) + "\n")
-    files.write_text(out / f"{name}.tex", render.latex(grid))
+    files.write_text(out / f"{name}.tex", grids.latex(grid))
     files.write_text(out / f"{name}.csv", as_csv(name, grid, asked))
     if figure := draw(name, asked):
         for kind in ("png", "pdf"):

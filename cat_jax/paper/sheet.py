@@ -10,8 +10,8 @@ from cat_jax.paper import cells, commands, measured, runs
 from cat_jax.paper.cells import Cell, Line
 from cat_jax.paper.measured import Run
 from cat_jax.paper.rows import Row, Table
+from cat_jax.report.grids import Grid, heading
 from cat_jax.report.published_numbers import Published
-from cat_jax.report.render import Grid, heading
 
 DASH = "-"
 NO_RUN = "no run"
@@ -130,7 +130,10 @@ def _footnotes(table: Table) -> list[str]:
     return [f"{row.label}: {row.note}" for row in table.rows if row.note]
 
 
-def statuses(table: Table, asked: Asked) -> list[tuple[Row, int, str]]:
+Status = tuple[Row, int, str]
+
+
+def statuses(table: Table, asked: Asked) -> list[Status]:
     """For each row and seed that are to be launched: done, how far, or missing."""
     found = []
     for row in table.rows:

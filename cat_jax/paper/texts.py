@@ -1,6 +1,6 @@
 """The paper's table that holds no numbers: the losses of Table 9, beside the code that has them."""
 
-from cat_jax.report.render import Grid
+from cat_jax.report.grids import Grid
 
 _NATURAL, _ROBUST = r"L(f_\theta(X), Y)", r"L(f_\theta(X'), Y)"
 _KL = r"\mathbf{KL}(P(Y\mid X') \Vert P(Y\mid X))"

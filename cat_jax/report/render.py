@@ -1,17 +1,15 @@
-"""A grid of text as Markdown and as LaTeX."""
+"""HTML pages and LaTeX tables from the templates of each room. A page needs no other file."""
 
+import base64
+import functools
+import html
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-NAMES = {
-    "fgsm": "FGSM",
-    "cw_inf": "C&W-inf",
-    "square": "Square",
-    "mask_digit": "mean M, digit",
-    "mask_background": "mean M, background",
-}
-ESCAPED = {
+import jinja2
+from markupsafe import Markup
+
+LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "%_&#${}"},
     "±": r"$\pm$",
@@ -20,106 +18,62 @@ ESCAPED = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
-
-LONG = 45  # Characters; a cell with more is set as a paragraph.
-
-
-class Grid(NamedTuple):
-    """A table that is all text.
-
-    Attributes:
-      name: of the table, for the label.
-      caption: one paragraph.
-      head: one cell a column.
-      body: rows of cells; a cell between dollars is mathematics, in both forms.
-      notes: paragraphs below.
-    """
-
-    name: str
-    caption: str
-    head: Sequence[str]
-    body: Sequence[Sequence[str]]
-    notes: Sequence[str]
+PANORAMA_WIDTH = 700  # Pixels; one panel has fewer.
 
 
-def heading(metric: str) -> str:
-    """ "PGD-20 unclipped" for "pgd20_unclipped"; sums term by term."""
-    if "+" in metric:
-        return " + ".join(heading(part) for part in metric.split("+"))
-    if found := re.fullmatch(r"pgd(\d+)(_unclipped)?", metric):
-        return f"PGD-{found[1]}" + (" unclipped" if found[2] else "")
-    return NAMES.get(metric, metric)
+class Picture(NamedTuple):
+    """A figure of a page. Templates leave out one without a PNG."""
+
+    png: bytes | None
+    title: str
+    caption: str = ""
+
+    @property
+    def css_class(self) -> str:
+        """ "panorama" for a picture that is unreadable when it shrinks to a narrow window."""
+        width = int.from_bytes((self.png or b"")[16:20], "big")  # The header of a PNG file.
+        return "panorama" if width > PANORAMA_WIDTH else ""
 
 
-def markdown(grid: Grid) -> str:
-    """The caption, the table, and a paragraph for each note."""
-    table = "\n".join(markdown_lines([grid.head, *grid.body]))
-    return "\n\n".join([f"**{grid.caption}**", table, *grid.notes])
+def render(template: str, **values: Any) -> str:
+    """Fills a template, which is named by its path in the package: "report/templates/run.html"."""
+    return _environment().get_template(template).render(values)
 
 
-def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table, its columns aligned; the first row is its head."""
-    rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
-        for row in rows
-    ]
-    return [lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("cat_jax", ""),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters = {"anchor": _anchor, "code": _code, "data_uri": data_uri, "latex": escape_latex}
+    environment.filters |= filters
+    return environment
 
 
-def latex(grid: Grid) -> str:
-    """A table that shrinks to the line. Needs the packages booktabs and graphicx."""
-    caption = rf"\caption{{{escape(grid.caption)}}}"
-    label = rf"\label{{tab:{grid.name.replace('_', '-')}}}"
-    notes = [
-        rf"\par\smallskip{{\raggedright\scriptsize {escape(note)}\par}}" for note in grid.notes
-    ]
-    # \width is that of the whole.
-    fitting = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
-    lines = [
-        *(r"\begin{table}", r"\centering", r"\small", caption, label, r"\smallskip"),
-        rf"{fitting}{{\begin{{tabular}}{{{''.join(_columns(grid))}}}",
-        *(r"\toprule", _latex_row(grid.head), r"\midrule"),
-        *map(_latex_row, grid.body),
-        *(r"\bottomrule", r"\end{tabular}}", *notes, r"\end{table}"),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def escape(text: str) -> str:
-    """Text as LaTeX prints it; what is between dollars stays mathematics."""
-    return text if is_maths(text) else "".join(ESCAPED.get(sign, sign) for sign in text)
+def data_uri(image: bytes, kind: str = "png") -> str:
+    """An image as an address that contains it; `kind` may also be "svg+xml"."""
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
 
 
 def is_maths(text: str) -> bool:
-    """Whether a cell is between dollars."""
+    """Whether a cell is TeX mathematics, written between dollars."""
     return len(text) > 2 and text.startswith("$") and text.endswith("$")
 
 
-def _columns(grid: Grid) -> list[str]:
-    """Numbers to the right, long texts in paragraphs that share the line, others to the left."""
-    found = kinds(grid)
-    count = found.count("long")
-    paragraph = rf"p{{{min(0.3, 0.62 / max(1, count)):.3f}\linewidth}}"
-    if count > 1:
-        paragraph = rf">{{\raggedright\arraybackslash}}{paragraph}"
-    return [{"long": paragraph, "number": "r", "": "l"}[kind] for kind in found]
+def escape_latex(text: str) -> str:
+    """Escapes text for LaTeX; mathematics stays as it is."""
+    return text if is_maths(text) else "".join(LATEX_ESCAPES.get(sign, sign) for sign in text)
 
 
-def kinds(grid: Grid) -> list[str]:
-    """Of each column: "long" with a text above LONG, "number" if all are, or ""."""
-    made = []
-    for i, (head, *column) in enumerate(zip(grid.head, *grid.body, strict=True)):
-        numbers = i and all(map(_is_number, column))
-        long = any(len(text) > LONG and not is_maths(text) for text in (head, *column))
-        made.append("long" if long else "number" if numbers else "")
-    return made
+def _anchor(heading: str) -> str:
+    return re.sub(r"\W+", "-", heading.lower()).strip("-")
 
 
-def _is_number(cell: str) -> bool:
-    return re.match(r"-|\d|no run", cell) is not None
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(map(escape, cells)) + r" \\"
+def _code(text: str) -> Markup:
+    """Escaped text with its `code` marked."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text)))

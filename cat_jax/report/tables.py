@@ -5,7 +5,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cat_jax.report import render
+from cat_jax.report import grids
+from cat_jax.report.grids import Grid
 from cat_jax.report.published_numbers import Published, published
 from cat_jax.storage import files
 
@@ -13,7 +14,13 @@ DASH = "-"
 
 
 def runs_table(workdirs: Sequence[pathlib.Path]) -> str:
-    """One row for each run and checkpoint, one for what was published of it; in percent.
+    """`runs_grid` as Markdown, below its caption."""
+    grid = runs_grid(workdirs)
+    return f"{grid.caption}\n\n{grids.markdown_table(grid)}"
+
+
+def runs_grid(workdirs: Sequence[pathlib.Path]) -> Grid:
+    """One row for each run and checkpoint, and one for its published numbers; in percent.
 
     An attack's cell has the accuracy and, behind it, half its 95% interval's width.
     """
@@ -32,10 +39,15 @@ def runs_table(workdirs: Sequence[pathlib.Path]) -> str:
     attacks = dict.fromkeys(sorted(attacks, key=lambda attack: attack != "natural"))
     head = ["", *attacks]
     body = [[name, *(_cell(cells.get(attack)) for attack in attacks)] for name, cells in rows]
-    return "\n".join([_caption(workdirs), "", *render.markdown_lines([head, *body])])
+    return Grid("runs", _caption(workdirs), head, body)
 
 
 def costs_table(workdir: pathlib.Path) -> str:
+    """`costs_grid` as Markdown."""
+    return grids.markdown_table(costs_grid(workdir))
+
+
+def costs_grid(workdir: pathlib.Path) -> Grid:
     """One row for each checkpoint and attack: what it cost."""
     head = ["", "still right", "of", "attacked", "forward passes each", "seconds"]
     rows = []
@@ -46,7 +58,7 @@ def costs_table(workdir: pathlib.Path) -> str:
         counts = [str(right), str(r["num_examples"]), str(r["num_attacked"])]
         cost = [f"{r['mean_queries']:.0f}", f"{r['seconds']:.1f}"]
         rows.append([f"{r['checkpoint']} {r['attack']}", *counts, *cost])
-    return "\n".join(render.markdown_lines([head, *rows]))
+    return Grid("costs", "", head, rows)
 
 
 def checks_list(workdir: pathlib.Path) -> str:

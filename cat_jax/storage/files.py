@@ -4,10 +4,11 @@ import contextlib
 import json
 import os
 import pathlib
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from cat_jax.errors import Damaged
+from cat_jax.errors import Damaged, UsageError
 
 
 @contextlib.contextmanager
@@ -22,6 +23,23 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_writable(folder: pathlib.Path, name: str) -> None:
+    """Makes a folder, before the work whose results it is for.
+
+    Raises:
+      UsageError: if files cannot be written in it; `name` is what the caller knows it by.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{name} is {folder}, where files cannot be written ({error.strerror}); name another "
+            "folder."
+        ) from None
 
 
 def cache_folder() -> pathlib.Path:

@@ -1,25 +1,27 @@
-"""Computes the theory and prints it, or writes a page of it too: --out=FOLDER."""
+"""Computes the theory and prints it; with --out=FOLDER writes a page, numbers and pictures too."""
 
 import argparse
 import pathlib
 import sys
 
+from cat_jax.errors import UsageError
 from cat_jax.storage import files
-from cat_jax.theory import drawings, summary, text
+from cat_jax.theory import drawings, summary, text, theory_page
 from cat_jax.theory.summary import Budget
-from cat_jax.theory.theory_page import html
 
 
 def main() -> int:
-    """Reads the command line; 2 if there is no such folder and none can be made."""
+    """Reads the command line; 2 if --out names no folder that can be written."""
     parser = argparse.ArgumentParser(prog="python -m cat_jax.theory", description=__doc__)
-    parser.add_argument(
-        "--out", type=pathlib.Path, help="folder to write pictures and numbers into"
-    )
+    parser.add_argument("--out", type=pathlib.Path, help="folder for the page and the pictures")
     out = parser.parse_args().out
-    if out and out.exists() and not out.is_dir():
-        parser.error(f"--out is {out}, a file; expected a folder, which may be a new one.")
-    print(write(out), end="")
+    try:
+        if out:
+            files.check_writable(out, "--out")
+        print(write(out), end="")
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -32,7 +34,8 @@ def write(folder: pathlib.Path | None, budget: Budget = summary.FULL) -> str:
     files.write_text(folder / "theory.md", page)
     files.write_text(folder / "theory.csv", text.table(theory))
     pictures = drawings.save(theory, folder)
-    files.write_text(folder / "theory.html", html(page, pictures))
+    html = theory_page.html(text.caption(budget), text.sections(theory), pictures)
+    files.write_text(folder / "theory.html", html)
     return page
 
 

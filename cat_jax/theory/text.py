@@ -1,15 +1,19 @@
-"""The theory's numbers in words: one page of Markdown, and a CSV file of all of them."""
+"""The theory's numbers in words: sections of text and tables, and a CSV file of all of them."""
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from cat_jax.report import grids
+from cat_jax.report.grids import Grid
 from cat_jax.theory.learned import Measured
 from cat_jax.theory.problems import EPSILON, PROBLEMS
-from cat_jax.theory.summary import Theory, rows, violations
+from cat_jax.theory.summary import Budget, Theory, rows, violations
 
+TITLE = "The theory in the plane"
 COLUMNS = ("part", "problem", "case", "quantity", "value", "least", "largest", "trials")
 LEARNED = {  # The fields of `Measured` in the table, and their heads.
     "natural": "natural error",
@@ -18,6 +22,13 @@ LEARNED = {  # The fields of `Measured` in the table, and their heads.
     "constrained": "constrained",
     "distance": "distance",
 }
+
+
+class Section(NamedTuple):
+    """A part of the page: paragraphs, with `code` marked, and tables."""
+
+    title: str
+    blocks: Sequence[str | Grid]
 
 
 def table(theory: Theory) -> str:
@@ -30,19 +41,30 @@ def table(theory: Theory) -> str:
 
 
 def page(theory: Theory) -> str:
-    """The summary, as Markdown."""
-    budget = theory.budget
-    caption = (
+    """The title, the caption and the sections, as Markdown."""
+    paragraphs = [f"# {TITLE}", caption(theory.budget)]
+    for title, blocks in sections(theory):
+        texts = (grids.markdown_table(b) if isinstance(b, Grid) else b for b in blocks)
+        paragraphs += [f"## {title}", *texts]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def caption(budget: Budget) -> str:
+    """How much was computed, from which seeds."""
+    return (
         f"Points of the plane, L-infinity balls of radius {EPSILON}; seed {budget.seed}, "
         f"{budget.num_classifiers} random piecewise linear classifiers on {budget.num_points} "
         f"points, networks from seeds {', '.join(map(str, budget.network_seeds))} trained on "
         f"{budget.num_train} points for {budget.num_steps} steps, tested on {budget.num_test}."
     )
-    parts = ["# The theory in the plane", caption, _theorem_1(theory), _theorem_2(theory)]
-    return "\n\n".join([*parts, _learned(theory)]) + "\n"
 
 
-def _theorem_1(theory: Theory) -> str:
+def sections(theory: Theory) -> list[Section]:
+    """Both theorems and the learned boundaries."""
+    return [_theorem_1(theory), _theorem_2(theory), _learned(theory)]
+
+
+def _theorem_1(theory: Theory) -> Section:
     head = [
         "outputs",
         "R_rob",
@@ -66,24 +88,24 @@ def _theorem_1(theory: Theory) -> str:
         [outputs, f"{shift:g}", f"{np.mean(flags.robust):.2f}", f"{np.mean(flags.calibrated):.2f}"]
         for (outputs, shift), flags in theory.nearby.items()
     ]
-    return "\n\n".join(
+    return Section(
+        "Theorem 1: R_rob <= R_cali",
         [
-            "## Theorem 1: R_rob <= R_cali",
             "Random classifiers, none with a line of its boundary in common with the oracle's: "
             "mean (least to largest).",
-            _markdown([head, *random]),
+            Grid("random", "", head, random),
             "Where the theorem holds, the calibrated robust error is exactly a robust error or a "
             "crossed ball: no classifier has less of it than there are crossed balls, and on "
             "those it says nothing of f.",
             "A classifier that is the oracle near the data and differs far away, on points whose "
             "balls the oracle's boundary crosses. With outputs in {-1, +1} the theorem is false "
             "of it; real outputs, whose zeros count, or any shift of the boundary mend that.",
-            _markdown([["outputs", "shift", "R_rob", "R_cali"], *nearby]),
-        ]
+            Grid("nearby", "", ["outputs", "shift", "R_rob", "R_cali"], nearby),
+        ],
     )
 
 
-def _theorem_2(theory: Theory) -> str:
+def _theorem_2(theory: Theory) -> Section:
     counts = [
         [
             surrogate,
@@ -97,25 +119,23 @@ def _theorem_2(theory: Theory) -> str:
         [name, surrogate, *(f"{value:.2g}" for value in (t.robust, t.left, t.stated, t.repaired))]
         for (name, surrogate), t in theory.two_points.items()
     ]
-    return "\n\n".join(
+    heads = ["classifier", "phi", "R_rob", "R_cali - R*", "as stated", "repaired"]
+    return Section(
+        "Theorem 2: the upper bound",
         [
-            "## Theorem 2: the upper bound",
             "How many random classifiers have R_cali - R* above: the bound with the maximum over "
             "the whole ball, which the proof shows; the stated one, over f_oracle(X') = Y; the "
             "share of crossed balls plus that maximum. Then how many have R_rob - R* above the "
             "stated bound, and by how much the stated bound is exceeded.",
-            _markdown([head, *counts]),
+            Grid("counts", "", head, counts),
             "Two points, two classifiers that are right wherever f_oracle(X') = Y:",
-            _markdown(
-                [["classifier", "phi", "R_rob", "R_cali - R*", "as stated", "repaired"], *two]
-            ),
-        ]
+            Grid("two_points", "", heads, two),
+        ],
     )
 
 
-def _learned(theory: Theory) -> str:
-    parts = [
-        "## Learned boundaries",
+def _learned(theory: Theory) -> Section:
+    blocks: list[str | Grid] = [
         "`standard`: phi(f(X) Y). The others add a maximum over the ball: `unconstrained` of "
         "phi(f(X') Y), `trades` of phi(f(X') f(X)), `general` of phi(f(X') Y) where f_oracle(X') "
         "= Y. `cat` has the losses of CAT, and a mask network in place of the constraint.",
@@ -128,8 +148,9 @@ def _learned(theory: Theory) -> str:
         crossed = next(iter(found.values()))[0].crossed
         head = ["objective", *LEARNED.values(), "M", "x' beyond", "x'_cali beyond"]
         body = [[objective, *_cells(each)] for objective, each in found.items()]
-        parts += [f"`{problem}`, {crossed:.3f} of the balls crossed:", _markdown([head, *body])]
-    return "\n\n".join(parts)
+        grid = Grid(problem, "", head, body)
+        blocks += [f"`{problem}`, {crossed:.3f} of the balls crossed:", grid]
+    return Section("Learned boundaries", blocks)
 
 
 def _cells(each: Sequence[Measured]) -> Iterable[str]:
@@ -143,8 +164,3 @@ def _cells(each: Sequence[Measured]) -> Iterable[str]:
 def _spread(values: Sequence[float] | np.ndarray, digits: int = 2) -> str:
     mean, low, high = (f"{f(values):.{digits}f}" for f in (np.mean, np.min, np.max))
     return f"{mean} ({low} to {high})" if low != high else mean
-
-
-def _markdown(cells: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in cells]
-    return "\n".join([lines[0], "|" + "---|" * len(cells[0]), *lines[1:]])
