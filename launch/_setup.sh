@@ -6,7 +6,8 @@
 #
 # Environment: PYTHON, the Python (3.11 or later) to make it with; VENV, its folder, by default .venv
 # in the repository root; CAT_JAX_DATA, the prepared data sets. All may be relative to the caller's
-# folder. A finished set-up leaves a stamp in VENV, so that the next call installs nothing.
+# folder. A finished set-up leaves a stamp in VENV, so that the next call installs nothing. Messages go to
+# standard error: standard output is for commands that are piped into bash.
 
 fail() {
   echo "error: $*" >&2
@@ -35,12 +36,20 @@ python_version() {
     2> /dev/null
 }
 
+# Fails unless $1 is Python 3.11 or later.
+check_python() {
+  local version
+  version=$(python_version "$1") && return
+  [ -n "$version" ] ||
+    fail "PYTHON=$1 cannot be run as Python: $("$1" -c '' 2>&1 | tail -n 1); name another, such as PYTHON=python3.12."
+  fail "PYTHON=$1 is Python $version; name 3.11 or later, such as PYTHON=python3.12."
+}
+
 # The Python to make the environment with: PYTHON, or the first on the path that is new enough.
 find_python() {
   local candidate
   if [ -n "${PYTHON:-}" ]; then
-    python_version "$PYTHON" > /dev/null ||
-      fail "PYTHON=$PYTHON is not Python 3.11 or later; name one that is, such as PYTHON=python3.12."
+    check_python "$PYTHON"
     echo "$PYTHON"
     return
   fi
@@ -75,7 +84,7 @@ make_venv() {
   wanted=$(python_version "$base")
   "$base" -c 'import ensurepip, venv' 2> /dev/null ||
     fail "Python $wanted lacks venv or ensurepip; on Debian and Ubuntu: apt-get install python$wanted-venv"
-  echo "Making a virtual environment with Python $wanted in $VENV"
+  echo "Making a virtual environment with Python $wanted in $VENV" >&2
   "$base" -m venv --clear "$VENV"
   touch "$VENV/.cat_jax-unfinished"
 }
@@ -101,10 +110,12 @@ set_up() {
     { [ "$kind" = runtime ] && grep -qs "^$now " "$VENV/.cat_jax-stamp"; }; then
     return
   fi
-  echo "Installing $requirements and cat_jax into $VENV (about 1 GB; some minutes)"
+  echo "Installing $requirements and cat_jax into $VENV (about 1 GB; some minutes)" >&2
   rm -f "$VENV/.cat_jax-stamp"
   "$python" -m pip --version > /dev/null 2>&1 || "$python" -m ensurepip > /dev/null
-  "$python" -m pip install --quiet --disable-pip-version-check --no-input -r "$requirements" -e .
+  "$python" -m pip install --quiet --disable-pip-version-check --no-input -r "$requirements" -e . >&2 ||
+    fail "pip did not install $requirements. A compute node may have no network: first run" \
+      "'launch/set_up.sh $kind' where there is one, such as on the login node."
   echo "$now $kind" > "$VENV/.cat_jax-stamp"
   rm -f "$VENV/.cat_jax-unfinished"
 }

@@ -5,8 +5,9 @@
 #
 # With NVIDIA GPUs each process has one. Otherwise each has DEVICES virtual CPU devices, by default 1;
 # they share the cores, so this shows that a run works on many devices, not how fast it is.
-# Ends with the status of cat_jax.main: 2 if there is something to mend, 75 if a process was lost and
-# the same command goes on. PYTHON and VENV: see launch/_setup.sh.
+# Ends with the status of cat_jax.main: 2 after an error of the user, 75 if a process was lost and the same
+# command resumes. Once a process has failed, the others get SIGTERM, and after GRACE seconds, by default
+# 30, SIGKILL: one that is stuck does not keep the rest waiting. PYTHON and VENV: see launch/_setup.sh.
 set -euo pipefail
 # shellcheck source=launch/_setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"
@@ -43,21 +44,31 @@ all=yes
 # A signal that came before waits for all of them.
 if [ -n "$asked" ] && [ -z "$told" ]; then tell; fi
 
-# When one is gone, the others notice and end by themselves.
-status=0
-for i in "${!processes[@]}"; do
-  ended=0
-  wait "${processes[i]}" || ended=$?
-  while kill -0 "${processes[i]}" 2> /dev/null; do  # It was this script's signal that ended the wait.
+# A process that has lost another leaves by itself, unless it is stuck.
+status=0 deadline=''
+while [ "${#processes[@]}" -gt 0 ]; do
+  for i in "${!processes[@]}"; do
+    if kill -0 "${processes[i]}" 2> /dev/null; then continue; fi
     ended=0
     wait "${processes[i]}" || ended=$?
+    unset "processes[$i]"
+    [ "$ended" != 0 ] || continue
+    echo "process $i ended with status $ended" >&2
+    case $ended in
+      2) status=2 ;;
+      *) [ "$status" = 2 ] || status=75 ;;
+    esac
+    if [ -z "$deadline" ] && [ "${#processes[@]}" -gt 0 ]; then
+      deadline=$((SECONDS + ${GRACE:-30}))
+      [ -n "$asked" ] || tell
+    fi
   done
-  [ "$ended" = 0 ] || echo "process $i ended with status $ended" >&2
-  case $ended in
-    0) ;;
-    2) status=2 ;;
-    *) [ "$status" = 2 ] || status=75 ;;
-  esac
+  if [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ] && [ "${#processes[@]}" -gt 0 ]; then
+    echo "Killing process ${!processes[*]}: still there ${GRACE:-30} s after another has failed." >&2
+    kill -KILL "${processes[@]}" 2> /dev/null || true
+    deadline=$((SECONDS + 10))
+  fi
+  sleep 0.2
 done
-[ "$status" != 75 ] || echo "Not done: the same command goes on from the last checkpoint." >&2
+[ "$status" != 75 ] || echo "Not done: the same command resumes from the last checkpoint." >&2
 exit "$status"

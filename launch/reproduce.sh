@@ -10,7 +10,9 @@
 # so in every table. What is done is skipped, and a run that was stopped goes on from its last
 # checkpoint: give the same command again. One that fails does not keep the others from running.
 #
-#   --slurm   prints an sbatch command for each run instead of running it; SBATCH_OPTIONS are added
+#   --slurm   prints one sbatch command with a job array, in which each run is a task with one GPU, instead
+#             of running them; a task saves and is queued again as by launch/slurm.sbatch, whose time
+#             limit it has; SBATCH_OPTIONS are added, such as "--partition=gpu --time=12:00:00"
 #   --tpu     prints a gcloud command for each run, for the TPU VM named by TPU in zone ZONE, whose
 #             home folders have the repository in cat_jax/; RUNS and CAT_JAX_DATA
 #             are then folders of the VM
@@ -74,13 +76,17 @@ run_here() {
   [ "$failed" = 0 ] || echo "$failed runs failed; the table says which are missing." >&2
 }
 
-# Prints an sbatch command for each line; the job goes to the repository and runs it.
+# Prints one sbatch command, whose job script is in it, for all lines.
+# shellcheck disable=SC2016  # The job expands its variables, not this script.
 for_slurm() {
-  local line
-  while read -r line; do
-    printf 'sbatch --gpus=1 %s --chdir=%q --wrap=%q\n' \
-      "${SBATCH_OPTIONS:-}" "$PWD" "$(printf '%q' "$python") ${line#python }"
-  done
+  local lines
+  mapfile -t lines
+  printf 'sbatch --job-name=%q --array=0-%d --ntasks=1 --gpus=1 --time=24:00:00 --signal=TERM@120 --requeue ' \
+    "$table" "$((${#lines[@]} - 1))"
+  printf -- "--open-mode=append --output=%%x-%%A_%%a.log --chdir=%q %s << 'END'\n" "$PWD" "${SBATCH_OPTIONS:-}"
+  printf '#!/usr/bin/env bash\nexport VENV=%q SLURM_SUBMIT_DIR=$PWD\nruns=(\n' "$VENV"
+  printf '  %q\n' "${lines[@]#python -m cat_jax.main }"
+  printf ')\neval "set -- ${runs[SLURM_ARRAY_TASK_ID]}"\nsource launch/slurm.sbatch\nEND\n'
 }
 
 # Prints a gcloud command for each line; every host of the TPU runs it.

@@ -81,6 +81,12 @@ def test_words_that_are_not_plain_are_found():
     assert plain_words.faults("A run resumes. An upper bound sounds right; the whole batch.") == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_files_and_modules_that_it_names_exist(page):
+    assert pages.missing_paths(page) == []
+    assert pages.missing_modules(page) == []
+
+
 def test_the_checks_of_pages_can_fail(tmp_path):
     sound = "python -m cat_jax.main --config=cat_jax:digits:at --config.seed=1 --workdir=x"
     assert pages.faults_of_commands(sound) == []
@@ -100,6 +106,12 @@ def test_the_checks_of_pages_can_fail(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("[a](b.md) `[c](d.md)`\n```bash\n[e](f.md)\n```\n")
     assert pages.links(page) == ["b.md"]
+    page.write_text(
+        "`launch/local.sh` `networks/norm.py` launch/locl.sh, networks/nrm.py. "
+        "`cat_jax.attacks.pgd.pgd` cat_jax.build, cat_jax.losses.losss"
+    )
+    assert pages.missing_paths(page) == ["launch/locl.sh", "networks/nrm.py"]
+    assert pages.missing_modules(page) == ["cat_jax.build", "cat_jax.losses.losss"]
 
 
 @pytest.mark.slow

@@ -81,6 +81,36 @@ def test_local_starts_each_process_once_and_ends_as_they_do(stubbed):
     assert done.stderr.startswith("error: the number of processes is 'two'; expected")
 
 
+def test_local_kills_a_process_that_is_stuck_after_another_has_failed(stubbed, tmp_path):
+    """As one that is stopped, or hangs in its data, and heeds no signal."""
+    (tmp_path / "bin" / "python").write_text(
+        "#!/usr/bin/env bash\n[ $1 != -c ] || { echo 1234; exit; }\n"
+        "case $* in *process_id=0*) exit 134 ;; esac\n"
+        f"trap '' TERM\necho $$ >> {tmp_path}/stuck\nwhile :; do sleep 0.05; done\n"
+    )
+    started = time.monotonic()
+    done, _ = stubbed("launch/local.sh", "3", GRACE="2")
+    assert done.returncode == 75 and 1 < time.monotonic() - started < 10
+    assert "process 0 ended with status 134" in done.stderr
+    assert "Killing process 1 2: still there 2 s after another has failed." in done.stderr
+    for process in map(int, (tmp_path / "stuck").read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_a_python_that_cannot_be_run_is_not_called_too_old(stubbed, tmp_path):
+    shim = tmp_path / "bin" / "python3.12"
+    setup = ("-c", f"PYTHON={shim}; . {LAUNCH}/_setup.sh && find_python")
+    for script, message in (
+        ("echo 'shim: 3.12 is not installed' >&2; exit 127", "cannot be run as Python: shim: 3.12"),
+        ("[ $1 != -c ] || echo 3.10; exit 1", "is Python 3.10; name 3.11 or later"),
+    ):
+        shim.write_text(f"#!/usr/bin/env bash\n{script}\n")
+        shim.chmod(0o755)
+        done, _ = stubbed(*setup)
+        assert done.returncode == 1 and f"error: PYTHON={shim} {message}" in done.stderr
+
+
 def test_preemptible_starts_again_until_it_is_done_or_there_is_something_to_mend(stubbed):
     command = ("launch/preemptible.sh", "python", "-m", "x")
     for statuses, times, status in (

@@ -1,5 +1,6 @@
 """launch/reproduce.sh: it runs what is not done, goes on after a failure, and prints the table."""
 
+import functools
 import os
 import pathlib
 import shlex
@@ -57,17 +58,44 @@ def test_runs_follow_each_other_and_then_comes_the_table(reproduce, tmp_path):
     assert "SCALED: 0.05" in done.stdout and "Runs done: 0 of 8" in done.stdout
 
 
-def test_for_slurm_and_for_a_tpu_commands_are_printed(reproduce, tmp_path):
-    run, _ = reproduce
-    done = run("mnist", "--slurm", "--seeds=0", SBATCH_OPTIONS="--time=24:00:00")
+def test_for_slurm_one_array_is_printed_whose_tasks_are_the_runs(reproduce, tmp_path):
+    """Piped into bash, where the environment had to be made first; then two of its tasks."""
+    run, trained = reproduce
+    with open(tmp_path / "launch" / "_setup.sh", "a") as stream:
+        stream.write(
+            '\nmade=$(declare -f set_up)\nset_up() { echo Installing >&2; eval "$made"; '
+            'set_up "$@"; }\n'
+        )
+    done = run("mnist", "--slurm", "--seeds=0", SBATCH_OPTIONS="--time=2:00:00", VENV="my venv")
     assert (tmp_path / "kind").read_text() == "cuda\n", "also where no GPU is, as on a login node"
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0 and len(lines) == 8, done.stderr
-    words = shlex.split(lines[0])
-    assert words[:3] == ["sbatch", "--gpus=1", "--time=24:00:00"]
-    inner = shlex.split(words[-1].removeprefix("--wrap="))
-    assert inner[1:4] == ["-m", "cat_jax.main", "--config=cat_jax:mnist:at"]
-    assert inner[-1].endswith("/my data")
+    assert done.returncode == 0 and done.stderr == "Installing\n"
+    for name, text in (
+        ("sbatch", f"printf '%s\\n' \"$@\" > {tmp_path}/options; cat > {tmp_path}/job"),
+        ("srun", 'shift; exec "$@"'),
+    ):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    shell = functools.partial(subprocess.run, check=False, cwd=tmp_path, text=True)
+    assert shell(["bash"], input=done.stdout, env=environment).returncode == 0
+    options = (tmp_path / "options").read_text().splitlines()
+    assert options[1] == "--array=0-7" and options[-1] == "--time=2:00:00"
+    assert {"--gpus=1", "--ntasks=1", "--requeue", "--signal=TERM@120", f"--chdir={tmp_path}"} < {
+        *options
+    }
+    for task, status in (("0", 0), ("1", 2)):  # The stub fails the second run.
+        done = shell(["bash", "job"], env=environment | {"SLURM_ARRAY_TASK_ID": task})
+        assert done.returncode == status
+    for line, row in zip(trained(), ("epsilon_0.3", "epsilon_0.4"), strict=True):
+        words = shlex.split(line)
+        assert words[:3] == ["-m", "cat_jax.main", "--config=cat_jax:mnist:at"]
+        assert row in words[3] and f"--config.data_dir={tmp_path}/my data" in words
+        assert words[-2:] == ["--cluster=slurm", "--stopped_status=75"]
+
+
+def test_for_a_tpu_commands_are_printed(reproduce):
+    run, _ = reproduce
     done = run("mnist", "--tpu", "--seeds=0", TPU="vm", ZONE="here")
     words = shlex.split(done.stdout.splitlines()[0])
     assert words[:6] == ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "vm"]

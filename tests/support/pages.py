@@ -16,9 +16,16 @@ from ml_collections import ConfigDict
 
 from cat_jax import main
 from cat_jax.configs import default
+from cat_jax.errors import UsageError
 
 ROOT = pathlib.Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+# Such as launch/local.sh and networks/norm.py; not FOLDER/train.py, nor a path inside a longer one.
+PATH = re.compile(
+    r"(?<![\w./~-])(?:launch|benchmarks|configs|tests|docs|notebooks|[a-z_]+(?:/_?[a-z]+)*)"
+    r"/[\w.-]+\.(?:py|sh|sbatch|yaml|csv|ipynb)\b"
+)
+DOTTED = re.compile(r"(?<![\w./-])cat_jax(?:\.[A-Za-z]\w*)+")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # Runs the blocks of a page, "language\n..." with a NUL between them: Python's share one namespace.
 RUNNER = """
@@ -54,6 +61,30 @@ def prose(page):
 def links(page):
     """Targets of a page's links."""
     return LINK.findall(prose(page))
+
+
+def missing_paths(page):
+    """Files that a page names and that are not in the repository, nor below cat_jax/."""
+    names = {match.rstrip(".") for match in PATH.findall(page.read_text())}
+    folders = (ROOT, ROOT / "cat_jax")
+    return sorted(n for n in names if not any((folder / n).exists() for folder in folders))
+
+
+def missing_modules(page):
+    """Dotted names of cat_jax in a page that lead to no module, class or function."""
+    return sorted(name for name in set(DOTTED.findall(page.read_text())) if not _leads_to(name))
+
+
+def _leads_to(name):
+    """Whether a module has the attribute, where both may have one name, as `attacks.pgd.pgd`."""
+    package, _, rest = name.rpartition(".")
+    try:
+        return importlib.import_module(name) is not None
+    except UsageError:
+        return True  # It needs PyTorch, which is not installed.
+    except ModuleNotFoundError:
+        pass
+    return rest == "configs" or (_leads_to(package) and hasattr(sys.modules[package], rest))
 
 
 def environment():
