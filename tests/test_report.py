@@ -128,6 +128,22 @@ def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_pa
     assert names == texts | figures
 
 
+def test_a_damaged_file_is_one_line_and_a_bug_is_a_traceback(workdir, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["report", str(workdir)])
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="of ours"):
+        patch.setattr(tables, "runs_table", lambda workdirs: int("a bug of ours"))
+        command.main()
+    (workdir / "results.jsonl").write_text("{damaged}\n{}\n")
+    assert command.main() == 2
+    errors = capsys.readouterr().err
+    assert "results.jsonl is damaged in line 1" in errors and errors.count("\n") == 1
+
+
+def test_the_losses_need_no_folder(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["report", "--table=losses", "--runs=nowhere"])
+    assert command.main() == 0 and "methods.cat" in capsys.readouterr().out
+
+
 def test_the_runs_of_a_table_are_listed_with_what_is_added():
     more = "--config.data_dir=/my data"
     done = report("--table=mnist", "--list-runs", "--seeds=3", "--scale=0.05", more)
@@ -155,7 +171,10 @@ def test_status_is_printed_for_each_run_of_several_tables(capsys, monkeypatch, t
         (["--table=mnist", "--seeds=a"], "--seeds is a; expected whole numbers"),
         (["--table=mnist", "--config.seed=1"], "--config.seed=1 is not understood"),
         (["--table=mnist", "--list-runs", "a", "b"], "Runs go to one folder, and 2 are named"),
-        ([], "nothing to print was named"),
+        ([], "No run was named"),
+        (["--table=mnist", "nowhere"], "There is no folder nowhere"),
+        (["--table=mnist", "--status", "--runs=nowhere"], "There is no folder nowhere"),
+        (["--table=losses", "--out=/proc/none"], "--out is /proc/none, where files cannot"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(arguments, what, capsys, monkeypatch):

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 STUB = """#!/usr/bin/env bash
 if [ "$2" = cat_jax.report ]; then exec {python} "$@"; fi
 printf '%q ' "$@" >> {log}; echo >> {log}
+for word in "$@"; do case $word in --workdir=*) mkdir -p "${{word#*=}}" ;; esac; done
 case $* in *at_epsilon_0.4*) exit 2 ;; esac
 """
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from cat_jax.errors import UsageError
+from cat_jax.theory import __main__ as theory_command
 from cat_jax.theory import (
     bounds,
     boxes,
@@ -349,6 +350,14 @@ def test_the_command_writes_its_files(tmp_path):
     ]
     assert all(path.stat().st_size > 20_000 for path in tmp_path.glob("*.png"))
     assert (tmp_path / "theory.html").read_text().count("<img") == 4
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(monkeypatch, capsys):
+    monkeypatch.setattr(theory_command, "write", lambda folder: pytest.fail("it computed"))
+    monkeypatch.setattr(sys, "argv", ["theory", "--out=/proc/none"])
+    assert theory_command.main() == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: --out is /proc/none") and errors.count("\n") == 1
 
 
 def test_computing_imports_no_matplotlib():

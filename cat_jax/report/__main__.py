@@ -15,30 +15,32 @@ import os
 import pathlib
 import sys
 
+from cat_jax.errors import Damaged, UsageError
 from cat_jax.paper import output, runs, sheet
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.sheet import Asked
 from cat_jax.report import tables
+from cat_jax.storage import files
 
 NAMES = (*TABLES, "losses")
 
 
 def main() -> int:
-    """Reads the command line and prints; 2 for what the caller can mend."""
+    """Reads the command line and prints; returns 2 for a mistake that the caller can correct."""
     parser = _parser()
-    # Taken out first: argparse would read one with a space in its value as a folder.
-    more = [word for word in sys.argv[1:] if word.startswith("--config.")]
-    rest = [word for word in sys.argv[1:] if word not in more]
+    # Because argparse would read an override with a space in its value as a folder.
+    overrides = [word for word in sys.argv[1:] if word.startswith("--config.")]
+    rest = [word for word in sys.argv[1:] if word not in overrides]
     arguments, unknown = parser.parse_known_args(rest)
-    more += unknown
+    overrides += unknown
     try:
         if arguments.table:
-            _of_paper(arguments, more)
+            _print_tables(arguments, overrides)
         else:
-            _of_runs(arguments, more)
-    except BrokenPipeError:  # The reader, such as head, has seen enough.
+            _print_runs(arguments, overrides)
+    except BrokenPipeError:  # The reader, such as head, stopped reading.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
+    except (UsageError, Damaged) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
@@ -75,61 +77,79 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _of_runs(arguments: argparse.Namespace, more: list[str]) -> None:
+def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
     workdirs = arguments.workdirs
-    if more or not workdirs:
-        got = f"{more[0]} is not understood" if more else "nothing to print was named"
-        raise ValueError(f"{got}; expected workdirs, or --table=NAME (see --help).")
+    if overrides or not workdirs:
+        given = f"{overrides[0]} is not understood" if overrides else "No run was named"
+        raise UsageError(f"{given}; expected workdirs, or --table=NAME (see --help).")
     for workdir in workdirs:
         if not (workdir / "config.json").exists():
-            raise ValueError(f"{workdir} holds no config.json; expected the --workdir of a run.")
+            raise UsageError(f"{workdir} holds no config.json; expected the --workdir of a run.")
     print(tables.runs_table(workdirs))
 
 
-def _of_paper(arguments: argparse.Namespace, more: list[str]) -> None:
-    names = NAMES if arguments.table == "all" else tuple(arguments.table.split(","))
-    for name in names:
-        if name not in NAMES:
-            raise ValueError(f"Table {name!r} is unknown; available: {', '.join(NAMES)}, or all.")
-    for argument in more:
+def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:
+    names = _table_names(arguments.table)
+    for argument in overrides:
         if not (arguments.list_runs and argument.startswith("--config.") and "=" in argument):
-            raise ValueError(
+            raise UsageError(
                 f"{argument} is not understood; expected --config.FIELD=VALUE, with --list-runs."
             )
     scale, seeds = read_scale(arguments.scale), read_seeds(arguments.seeds)
-    folders = [str(folder) for folder in arguments.workdirs] or [arguments.runs]
-    found = {run.workdir: run for folder in folders for run in runs.find(pathlib.Path(folder))}
-    asked = Asked(list(found.values()), ", ".join(folders), seeds, scale)
-    needed = [TABLES[name] for name in dict.fromkeys(names) if name in TABLES]
+    folders = arguments.workdirs or [pathlib.Path(arguments.runs)]
     if arguments.list_runs and len(folders) > 1:
-        raise ValueError(f"Runs go to one folder, and {len(folders)} are named; name one.")
+        raise UsageError(f"Runs go to one folder, and {len(folders)} are named; name one.")
+    with_runs = [TABLES[name] for name in names if name in TABLES]
+    if with_runs and not arguments.list_runs:  # Which makes the folder.
+        for folder in folders:
+            _check_folder(folder, arguments.table)
+    if arguments.out:
+        files.check_writable(arguments.out, "--out")
+    found = {run.workdir: run for folder in folders for run in runs.find(folder)}
+    asked = Asked(list(found.values()), ", ".join(map(str, folders)), seeds, scale)
     if arguments.list_runs:
-        print("\n".join(sheet.launched(needed, asked, more, arguments.todo)))
+        print("\n".join(sheet.launched(with_runs, asked, overrides, arguments.todo)))
     elif arguments.status:
-        print(output.text(sheet.status_grid(needed, asked)))
+        print(output.text(sheet.status_grid(with_runs, asked)))
     else:
         for name in names:
             output.show(name, asked, arguments.out)
 
 
+def _table_names(text: str) -> list[str]:
+    names = list(NAMES) if text == "all" else text.split(",")
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"Table {name!r} is unknown; available: {', '.join(NAMES)}, or all.")
+    return list(dict.fromkeys(names))
+
+
+def _check_folder(folder: pathlib.Path, table: str) -> None:
+    if not folder.is_dir():
+        raise UsageError(
+            f"There is no folder {folder}; expected the folder of the runs. "
+            f"python -m cat_jax.report --table={table} --list-runs prints commands that fill it."
+        )
+
+
 def read_scale(text: str) -> float:
-    """The number, in (0, 1]; ValueError if it is another."""
+    """The number, in (0, 1]; any other raises UsageError."""
     try:
         scale = float(text)
     except ValueError:
         scale = 0.0
     if not 0 < scale <= 1:
-        raise ValueError(f"--scale is {text}; expected above 0 and up to 1, such as 0.05.")
+        raise UsageError(f"--scale is {text}; expected above 0 and up to 1, such as 0.05.")
     return scale
 
 
 def read_seeds(text: str | None) -> tuple[int, ...] | None:
-    """The seeds in their order; ValueError unless they are whole numbers from 0."""
+    """The seeds in their order; UsageError unless they are whole numbers from 0."""
     if text is None:
         return None
     seeds = text.split(",")
     if not all(seed.isdigit() for seed in seeds):
-        raise ValueError(f"--seeds is {text}; expected whole numbers from 0, such as 0,1,2.")
+        raise UsageError(f"--seeds is {text}; expected whole numbers from 0, such as 0,1,2.")
     return tuple(dict.fromkeys(map(int, seeds)))
 
 
