@@ -1,5 +1,6 @@
 """Configs: every variant builds, conventions fill in what is not set, nonsense is refused."""
 
+import contextlib
 import importlib
 
 import chex
@@ -255,6 +256,29 @@ def test_what_cannot_be_meant_is_refused_with_the_remedy(overrides, message):
     with pytest.raises(UsageError, match=message) as error:
         small_runs.experiment(small_runs.config(**overrides))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "num_devices, overrides, remedies",
+    [
+        (1, {"batch_size": 1}, "config.batch_size to 2 or more."),
+        (1, {"batch_size": 2, "num_parts": 2}, "batch_size to 4 or more or config.num_parts to 1."),
+        (4, {"batch_size": 4, "sync_batch_norm": False}, "or config.sync_batch_norm to True."),
+        (4, {"batch_size": 4}, None),
+        (1, {"batch_size": 1, "classifier.name": "SmallCNN"}, None),
+    ],
+)
+def test_one_value_per_channel_has_no_variance_and_is_refused_before_the_step_is_traced(
+    num_devices, overrides, remedies
+):
+    """8x8 images are one pixel behind three strides."""
+    config = MODULES["digits"].get_config("at")
+    config.update_from_flattened_dict({"classifier.name": "PreActResNet18"} | overrides)
+    devices = jax.local_devices()[:num_devices]
+    with contextlib.ExitStack() as stack:
+        if remedies:
+            stack.enter_context(pytest.raises(UsageError, match=f"no variance. .*{remedies}$"))
+        build_experiment(settings.resolve(config), SPECS["digits"], devices)
 
 
 def test_a_batch_that_does_not_divide_over_the_devices_is_refused():

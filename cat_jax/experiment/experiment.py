@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError, check_choice
+from cat_jax.experiment.batch_statistics import check_batch_statistics
 from cat_jax.experiment.method import build_method
 from cat_jax.experiment.network import build_networks, for_training
 from cat_jax.experiment.optimizer import build_optimizer
@@ -88,6 +89,7 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
     clock = data.Clock(num_train, config.batch_size)
     method = build_method(config, clock)
     classifier, mask_net = build_networks(config, spec)
+    check_batch_statistics(config, classifier, mask_net, spec.image_shape, len(devices))
     (theta_tx, rate), (phi_tx, _) = (
         build_optimizer(settings, clock, config.num_epochs)
         for settings in (config.optimizer, config.mask_optimizer)
