@@ -74,7 +74,7 @@ def main() -> None:
     print(timing.table(seconds, dict.fromkeys(runs, options.num_images)))
     if options.out:
         with open(options.out, "w") as stream:
-            json.dump(report, stream, indent=1)
+            json.dump(report, stream, indent=1, allow_nan=False)
 
 
 def parse() -> argparse.Namespace:

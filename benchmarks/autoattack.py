@@ -71,7 +71,7 @@ def main() -> None:
         sys.exit(2)
     print(summary(report))
     if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+        options.out.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
 
 
 def parse() -> argparse.Namespace:

@@ -61,7 +61,7 @@ def main() -> None:
         report = {**timing.machine("torch", "foolbox"), "threads": torch.get_num_threads()}
         report |= {"num_images": sizes, "rounds": options.rounds, "seconds": seconds}
         with open(options.out, "w") as stream:
-            json.dump(report, stream, indent=1)
+            json.dump(report, stream, indent=1, allow_nan=False)
 
 
 def pgd(num_images: int, num_steps: int = 10) -> Made:

@@ -83,7 +83,7 @@ def main() -> None:
     if options.out:
         report = {**timing.machine("torch", "torchattacks"), "device": device, "peer": name}
         report |= {"num_images": options.num_images, "seconds": seconds}
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
+        pathlib.Path(options.out).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
 
 
 def peer(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor):  # type: ignore[no-untyped-def]

@@ -26,7 +26,7 @@ def main() -> None:
     """Measures, prints a Markdown table, and writes JSON if asked to."""
     options = parse()
     if options.devices_of_this_process:
-        print(json.dumps(measure(options)))
+        print(json.dumps(measure(options), allow_nan=False))
         return
     found = [in_a_process(options, number) for number in options.devices]
     print("| devices | images each | MB each | " + " | ".join(f"{b}, s" for b in BACK_ENDS) + " |")
@@ -38,7 +38,7 @@ def main() -> None:
         names = ("cat_jax", "jax", "jaxlib")
         versions = {name: metadata.version(name) for name in names}
         report = {"config": options.config, "versions": versions, "measured": found}
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
+        pathlib.Path(options.out).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
 
 
 def parse() -> argparse.Namespace:

@@ -1,10 +1,24 @@
 """Files are whole or as they were."""
 
+import ast
+import json
+import math
+import pathlib
+
 import jax.numpy as jnp
 import pytest
 
 from cat_jax import errors
-from cat_jax.storage import files, metrics
+from cat_jax.report import plots
+from cat_jax.storage import files, metrics, run_folder
+
+ROOT = pathlib.Path(__file__).parent.parent
+SOURCES = [
+    path
+    for folder in ("cat_jax", "benchmarks", "configs", "notebooks", "docs")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if "json.dump" in path.read_text()
+]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
@@ -22,6 +36,35 @@ def test_a_half_written_last_line_is_dropped(tmp_path):
     file.write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert files.read_json_lines(file) == [{"step": 1}, {"step": 2}]
     assert files.read_json_lines(tmp_path / "absent") == []
+
+
+def test_json_has_null_and_a_note_for_numbers_that_are_not_finite():
+    record = {"step": 3, "loss": math.nan, "inner": {"x": -math.inf, "y": (1.0, math.inf)}}
+    text = files.json_text(record)
+    assert strict_json(text) == {
+        "step": 3,
+        "loss": None,
+        "inner": {"x": None, "y": [1.0, None]},
+        "non_finite": {"loss": "nan", "inner.x": "-inf", "inner.y.1": "inf"},
+    }
+    assert files.json_text({"a": 1.5}) == '{"a": 1.5}\n'
+
+
+def strict_json(text):
+    """As other programs read it: NaN and Infinity are no JSON."""
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_source_writes_json_with_nan(path):
+    """Every call refuses NaN; `files.json_text` writes null in its place."""
+    for call in ast.walk(ast.parse(path.read_text())):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("json.dump", "json.dumps"):
+            assert "allow_nan=False" in [ast.unparse(word) for word in call.keywords], call.lineno
 
 
 def test_a_log_that_resumes_drops_the_lines_beyond_its_step(tmp_path):
@@ -52,5 +95,12 @@ def test_the_first_step_that_is_not_finite_is_named(tmp_path, bad):
     for step in (1, 2, 3):
         log.add(step, {"loss": jnp.float32(bad if step > 1 else 0)})
     with pytest.raises(errors.NonFiniteLoss, match=f"loss is {bad} at step 2"):
-        log.flush(1)
+        log.flush(1, epoch=0.5)
     log.close()
+    (text,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    line = {"step": 2, "loss": None, "epoch": 0.5, "non_finite": {"loss": bad}}
+    assert strict_json(text) == line
+    assert (
+        run_folder.first_non_finite([{"step": 1, "loss": 0.5}, line]) == f"loss is {bad} at step 2"
+    )
+    assert plots.curve([{"step": 1, "epoch": 0.2, "loss": 0.5}, line], "loss") == [(0.2, 0.5)]

@@ -8,7 +8,6 @@ prepared, images are drawn at random: no time depends on what they show. The mac
 otherwise.
 """
 
-import json
 import logging
 import pathlib
 import sys
@@ -53,7 +52,7 @@ def main() -> None:
         found["summary"] = table.summary(found)
         print(table.text(found))
         if OUT.value:
-            files.write_text(pathlib.Path(OUT.value), json.dumps(found, indent=1) + "\n")
+            files.write_text(pathlib.Path(OUT.value), files.json_text(found, indent=1))
     except (UsageError, OSError) as error:
         command_line.fail(str(error))
 

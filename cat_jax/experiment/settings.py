@@ -165,7 +165,9 @@ def fingerprint(config: ConfigDict) -> str:
     """
     left_out = ("data_dir", "parallel")
     fields = {name: value for name, value in as_dict(config).items() if name not in left_out}
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()[
+        :12
+    ]
 
 
 def as_dict(config: ConfigDict) -> dict[str, Any]:

@@ -98,11 +98,11 @@ def curve(run: Run) -> list[dict[str, float]]:
     """Each validation: epoch, natural, pgd10 and their sum, as fractions."""
     points = []
     for line in run.metrics:
-        if "validation_robust" in line:
+        if line.get("validation_robust") is not None:
             natural, robust = line["validation_natural"], line["validation_robust"]
             sums = {"natural": natural, "pgd10": robust, "natural+pgd10": natural + robust}
             points.append({"epoch": line["epoch"], **sums})
-    return [point for point in points if all(map(math.isfinite, point.values()))]
+    return points
 
 
 def _of_validation(run: Run) -> dict[str, Number]:

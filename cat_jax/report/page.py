@@ -30,7 +30,7 @@ def page(workdir: pathlib.Path) -> str:
         "report/templates/run.html",
         title=f"{workdir.resolve().name}: {config['variant']} on {config['dataset']}",
         config=config,
-        config_json=json.dumps(config, indent=1),
+        config_json=json.dumps(config, indent=1, allow_nan=False),
         run=run,
         step=max((line["step"] for line in metrics), default=0),
         diverged=run_folder.first_non_finite(metrics),

@@ -109,8 +109,9 @@ def load_gallery(file: pathlib.Path) -> dict[str, np.ndarray] | None:
 
 
 def curve(metrics: Records, name: str) -> list[tuple[float, float]]:
-    """(epoch, value) of each line of metrics.jsonl that has the value."""
-    return [(line["epoch"], line[name]) for line in metrics if line.keys() >= {"epoch", name}]
+    """(epoch, value) of each line of metrics.jsonl that has the value, where it is finite."""
+    lines = [line for line in metrics if line.get(name) is not None and "epoch" in line]
+    return [(line["epoch"], line[name]) for line in lines]
 
 
 def _lines(

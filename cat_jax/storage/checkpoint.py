@@ -62,7 +62,7 @@ def save(folder: pathlib.Path, state: PyTree, meta: dict[str, Any], *, keep: int
             checkpointer.save(partial, args=ocp.args.StandardSave(host), force=True)
         fields = {"step": step, "arrays": _shapes(host), "files": _sums(partial), "meta": meta}
         manifest = fields | {"sum": _sum(fields)}
-        files.write_text(partial / MANIFEST, json.dumps(manifest, indent=1))
+        files.write_text(partial / MANIFEST, files.json_text(manifest, indent=1))
         if path.exists():
             _set_aside(path)
         partial.rename(path)
@@ -242,7 +242,7 @@ def _manifest(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _sum(fields: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _sums(path: pathlib.Path) -> dict[str, str]:

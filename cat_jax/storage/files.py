@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cat_jax.errors import Damaged, UsageError
+
+NON_FINITE = "non_finite"  # Field of a JSON object: numbers that JSON cannot hold, by name.
 
 
 @contextlib.contextmanager
@@ -59,9 +62,36 @@ def write_json_lines(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
     write_text(path, "".join(json_line(record) for record in records))
 
 
-def json_line(record: dict[str, Any]) -> str:
-    """One JSON object and a newline."""
-    return json.dumps(record) + "\n"
+def json_line(record: Mapping[str, Any]) -> str:
+    """One line of a file of JSON lines; numbers as in `json_text`."""
+    return json_text(record)
+
+
+def json_text(record: Mapping[str, Any], *, indent: int | None = None) -> str:
+    """A JSON object and a newline; null and a note in place of numbers that are not finite.
+
+    JSON has no NaN, and other programs refuse it. {"loss": nan} is written as
+    {"loss": null, "non_finite": {"loss": "nan"}}; a number inside another object or a list is
+    named by its path, such as "interval.0".
+    """
+    non_finite: dict[str, str] = {}
+    finite = _finite(record, "", non_finite)
+    note = {NON_FINITE: non_finite} if non_finite else {}
+    return json.dumps({**finite, **note}, indent=indent, allow_nan=False) + "\n"
+
+
+def _finite(value: Any, path: str, non_finite: dict[str, str]) -> Any:
+    """`value` with None for numbers that are not finite, which are added to `non_finite`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        non_finite[path] = str(float(value))
+        return None
+    if isinstance(value, Mapping):
+        items = value.items()
+        return {k: _finite(v, f"{path}.{k}".lstrip("."), non_finite) for k, v in items}
+    if isinstance(value, list | tuple):
+        pairs = enumerate(value)
+        return [_finite(v, f"{path}.{i}".lstrip("."), non_finite) for i, v in pairs]
+    return value
 
 
 def damaged_line(path: pathlib.Path, number: int) -> Damaged:

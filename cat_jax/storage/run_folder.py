@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import json
 import logging
-import math
 import os
 import pathlib
 import socket
@@ -37,7 +36,7 @@ LINES = {
 def write_config(workdir: pathlib.Path, config: dict[str, Any], data: str) -> None:
     """Writes config.json, whole: the config, and its sum and that of the data."""
     kept = config | {SUMS: {"config": _sum(config), "data": data}}
-    files.write_text(workdir / "config.json", json.dumps(kept, indent=1) + "\n")
+    files.write_text(workdir / "config.json", files.json_text(kept, indent=1))
 
 
 def read_lines(workdir: pathlib.Path, name: str) -> list[dict[str, Any]]:
@@ -107,7 +106,7 @@ def _read(workdir: pathlib.Path) -> tuple[dict[str, Any] | None, dict[str, str]]
 
 
 def _sum(config: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def refuse_other_data(workdir: pathlib.Path, data: str) -> None:
@@ -191,7 +190,6 @@ def _lock(lock: int, workdir: pathlib.Path) -> None:
 def first_non_finite(metrics: Sequence[Mapping[str, Any]]) -> str:
     """ "mask_loss is nan at step 300", the first such number of metrics.jsonl; "" without one."""
     for line in metrics:
-        for name, value in line.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                return f"{name} is {value} at step {line['step']}"
+        for name, value in line.get(files.NON_FINITE, {}).items():
+            return f"{name} is {value} at step {line['step']}"
     return ""

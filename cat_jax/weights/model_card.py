@@ -116,7 +116,7 @@ def card(
         checks=_failed(checks),
         loading=(IN_JAX + LOADING[form]).format(file=first),
         made_with=_made_with(results, settings.fingerprint(config)),
-        config=json.dumps(settings.as_dict(config), indent=1),
+        config=json.dumps(settings.as_dict(config), indent=1, allow_nan=False),
     )
 
 

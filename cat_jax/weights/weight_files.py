@@ -88,7 +88,9 @@ def write(stem: pathlib.Path, form: str, parts: Parts) -> list[pathlib.Path]:
     for name, part in parts.items():
         tail = "" if name == CLASSIFIER else f"_{name}"
         paths.append(stem.with_name(stem.name + tail + SUFFIXES[form]))
-        save_safetensors(paths[-1], part.entries, {"format": "pt", ABOUT: json.dumps(part.about)})
+        save_safetensors(
+            paths[-1], part.entries, {"format": "pt", ABOUT: files.json_text(part.about).rstrip()}
+        )
     return paths
 
 
