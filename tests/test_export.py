@@ -18,6 +18,8 @@ from cat_jax.experiment import settings
 from cat_jax.storage import checkpoint, files, run_folder, verify
 from cat_jax.weights import export, trained, weight_files
 
+# What training writes beside the arrays of a checkpoint.
+META = {"num_devices": 1, "image_shape": [8, 8, 3], "class_names": [*"0123456789"]}
 SAVED = {"evaluation": "fgsm", "test.save_adversarial": "uint8"}
 
 
@@ -31,7 +33,7 @@ def workdir(tmp_path_factory):
         state = made.init()
         if name == "last":  # Another network, of another step.
             state = jax.tree.map(lambda leaf: leaf + leaf.dtype.type(1), state)
-        checkpoint.save(workdir / "checkpoints" / name, state, {"num_devices": 1}, keep=1)
+        checkpoint.save(workdir / "checkpoints" / name, state, META, keep=1)
     files.write_json_lines(workdir / "metrics.jsonl", [{"step": 1}])
     fields = settings.as_dict(settings.resolve(config))
     run_folder.write_config(workdir, fields, dataset.fingerprint)
@@ -157,7 +159,7 @@ def of_ones(config, workdir, average=False):
     if average:
         twos = jax.tree.map(lambda leaf: 2 * leaf, ones.classifier.params)
         ones = ones.replace(average={"params": twos, "batch_stats": {}})
-    checkpoint.save(workdir / "checkpoints" / "last", ones, {}, keep=1)
+    checkpoint.save(workdir / "checkpoints" / "last", ones, META, keep=1)
     fields = settings.as_dict(settings.resolve(config))
     run_folder.write_config(workdir, fields, dataset.fingerprint)
 

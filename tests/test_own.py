@@ -10,8 +10,10 @@ from PIL import Image
 from cat_jax import main
 from cat_jax.data import Spec, load, own
 from cat_jax.errors import UsageError
-from cat_jax.experiment.network import MASK_NETS, SIDES, build_networks
+from cat_jax.experiment.network import build_networks
+from cat_jax.networks import MaskNet
 from cat_jax.report import plots
+from cat_jax.runtime.registry import find, records_of
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (40, 8, 8), np.uint8)
@@ -192,10 +194,10 @@ def test_what_is_no_archive_is_refused(tmp_path):
         load("own", str(tmp_path / "x.npz"))
 
 
-@pytest.mark.parametrize("name", MASK_NETS)
+@pytest.mark.parametrize("name", records_of(MaskNet))
 def test_a_mask_network_says_which_sides_it_takes(name):
     made = small_runs.config(**{"mask_net.name": name, "mask_net.sees": "sum"})
-    multiple = SIDES.get(name, 1)
+    multiple = find(MaskNet, "name", name).multiple
     build_networks(made, Spec((3 * multiple, 3 * multiple, 1), 4, 40))
     if multiple > 1:
         with pytest.raises(

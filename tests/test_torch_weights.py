@@ -22,10 +22,10 @@ def state_dict():
 @pytest.mark.parametrize(
     "network, entries, message",
     [
-        ("ResNet50", {}, "network_name is 'ResNet50'; available: .*PreActResNet18"),
+        ("ResNet50", {}, "the network is 'ResNet50'; available: .*PreActResNet18"),
         ("SmallCNN", {"epoch": 3}, "entry 'epoch'; expected <module>.<leaf>.*own state dict"),
         ("ResNet18", {"conv1.gamma": np.ones(3)}, "entry 'conv1.gamma'; expected"),
-        ("SmallCNN", {"13.weight": np.ones((3, 3))}, "entry '13.weight'; SmallCNN has.*0, 2"),
+        ("SmallCNN", {"13.weight": np.ones((3, 3))}, "entry '13.weight'; the network has.*0, 2"),
         ("ResNet18", {"conv1.weight": np.ones((3, 3, 3))}, r"shape \[3, 3, 3\]; expected 1, 2 or"),
     ],
 )
@@ -36,7 +36,7 @@ def test_what_fits_no_rule_is_refused(network, entries, message):
 
 
 def test_a_name_is_checked_on_the_way_out_too():
-    with pytest.raises(ValueError, match="network_name is 'resnet18'; available"):
+    with pytest.raises(ValueError, match="the network is 'resnet18'; available"):
         pytorch_names.to_state_dict("resnet18", {})
 
 

@@ -15,10 +15,11 @@ from test_build import CASES, MODULES, SPECS
 
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
-from cat_jax.experiment.network import CLASSIFIERS, MASK_NETS
+from cat_jax.networks import Classifier, MaskNet
 from cat_jax.networks.conv import Conv
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.runtime import processes
+from cat_jax.runtime.registry import register
 from cat_jax.types import DEVICES
 
 # Between them every kind of attack, the perturbed weights, and both sorts of mask.
@@ -46,13 +47,14 @@ class SmallMask(nn.Module):
         return nn.sigmoid(Conv(images.shape[-1])(nn.relu(x)))
 
 
-def small(config, num_devices, monkeypatch):
+register(Classifier("VariantClassifier", SmallClassifier), MaskNet("VariantMask", SmallMask))
+
+
+def small(config, num_devices):
     """The experiment of `config` on small networks."""
-    monkeypatch.setitem(CLASSIFIERS, "SmallCNN", SmallClassifier)
-    monkeypatch.setitem(MASK_NETS, "SmallMask", SmallMask)
-    config.classifier.update(name="SmallCNN", mean=(), std=())
+    config.classifier.update(name="VariantClassifier", mean=(), std=())
     if config.mask_net.name != "OnesMask":
-        config.mask_net.name = "SmallMask"
+        config.mask_net.name = "VariantMask"
     config.batch_size, config.attack.num_steps = 8, 2
     config.awp.warmup_epochs = 0  # So that the first steps have it.
     config.average_decay = 0.5
@@ -94,12 +96,10 @@ def to_float64(tree):
         for name, variant in CASES
     ],
 )
-def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(
-    float64, monkeypatch, name, variant
-):
+def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(float64, name, variant):
     ends = []
     for num_devices in (1, 4):
-        made, spec = small(MODULES[name].get_config(variant), num_devices, monkeypatch)
+        made, spec = small(MODULES[name].get_config(variant), num_devices)
         devices, key = jax.local_devices()[:num_devices], jax.random.key(1)
         state = processes.replicate(to_float64(made.init()), devices)
         start = jax.device_get(state)

@@ -15,7 +15,7 @@ from cat_jax import networks, weights
 from cat_jax.configs import preact_cifar10, preact_cifar100
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
-from cat_jax.weights import published_names, pytorch_names, weight_files
+from cat_jax.weights import pytorch_names, recognition, weight_files
 from cat_jax.weights.weight_files import Part
 
 CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2471, 0.2435, 0.2616)}
@@ -183,11 +183,11 @@ def test_a_file_that_does_not_say_how_images_are_normalised_needs_the_network(wi
 def test_the_authors_names_of_files_tell_the_config(name, fields):
     paths = ("classifier.name", "method.beta", "method.beta1", "attack.epsilon", "attack.loss")
     want = dict(zip(paths, fields, strict=True)) | {"method.name": "cat"} if fields else {}
-    assert published_names.fields(name) == want
+    assert recognition.fields_of_file_name(name) == want
 
 
 def test_a_file_is_not_evaluated_under_the_name_of_another_config():
-    said = published_names.fields("RN_b_5_b1_01_e8_cw.pth")
+    said = recognition.fields_of_file_name("RN_b_5_b1_01_e8_cw.pth")
     config = preact_cifar10.get_config("cat_cw")
     config.method.beta1 = 0.1
     settings.refuse_other_labels("f", said, settings.resolve(config))

@@ -98,8 +98,9 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
     def init() -> TrainState:
         keys = jax.random.split(jax.random.key(config.seed))
         images = jnp.zeros((1, *spec.image_shape))
-        theta = init_network(classifier, theta_tx, keys[0], images)
-        phi = init_network(mask_net, phi_tx, keys[1], images, images)
+        logits = (1, spec.num_classes)
+        theta = init_network(classifier, theta_tx, keys[0], images, output_shape=logits)
+        phi = init_network(mask_net, phi_tx, keys[1], images, images, output_shape=images.shape)
         return TrainState(
             jnp.int32(0),
             theta,

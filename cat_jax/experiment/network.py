@@ -1,85 +1,77 @@
 """Classifier and mask network of a config."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from cat_jax import data, networks
+from cat_jax import data
 from cat_jax.errors import UsageError, check_choice
+from cat_jax.networks import Classifier, MaskNet, Network, OnesMask
+from cat_jax.runtime.registry import find, records_of
 from cat_jax.types import DEVICES
 
-CLASSIFIERS: dict[str, Callable[..., nn.Module]] = {
-    "SmallCNN": networks.SmallCNN,
-    "PreActResNet18": networks.PreActResNet18,
-    "WideResNet": networks.WideResNet,
-    "ResNet18": networks.ResNet18,
-}
-MASK_NETS: dict[str, Callable[..., nn.Module]] = {
-    "SmallMask": networks.SmallMask,
-    "ResNetMask": networks.ResNetMask,
-    "OnesMask": networks.OnesMask,
-}
-PRECISIONS = {"float32": None, "bfloat16": jnp.bfloat16}  # None: that of the images.
-# What they halve and double again has to come out even. Other networks take images of any size.
-SIDES = {"SmallMask": 2, "ResNetMask": 8}
-WITH_BATCH_NORM = {"PreActResNet18", "WideResNet", "ResNet18", "ResNetMask"}
+N = TypeVar("N", bound=Network)
+PRECISIONS = {"float32": None, "bfloat16": jnp.bfloat16}  # None: dtype of the images.
 
 
 def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.Module]:
     """Classifier and mask network.
 
     Raises:
-      UsageError: for names that are unknown, and images that a network does not take.
+      UsageError: for unknown names, and images that a network does not take.
     """
-    name = check_choice("config.classifier.name", config.classifier.name, CLASSIFIERS)
-    kwargs: dict[str, Any] = {"num_classes": spec.num_classes}
-    axis_name = DEVICES if config.sync_batch_norm else None
-    if name in WITH_BATCH_NORM:
-        kwargs |= dict(axis_name=axis_name, **_normaliser(config.classifier, spec.image_shape))
+    shared = {"axis_name": DEVICES if config.sync_batch_norm else None}
+    record = _record(Classifier, "classifier", config, spec)
+    given: dict[str, Any] = {name: config.classifier[name] for name in record.fields}
+    if "mean" in record.takes:
+        given |= _normaliser(config.classifier, spec.image_shape)
     elif config.classifier.mean or config.classifier.std:
-        raise UsageError(f"{name} takes no config.classifier.mean and std; leave them empty.")
-    if name == "WideResNet":
-        size = config.classifier
-        kwargs |= dict(depth=size.depth, widen_factor=size.widen_factor)
-    classifier = CLASSIFIERS[name](**kwargs)
+        raise UsageError(
+            f"{record.name} takes no config.classifier.mean and std; leave them empty."
+        )
+    classifier = record.build(num_classes=spec.num_classes, **given, **shared)
 
-    name = check_choice("config.mask_net.name", config.mask_net.name, MASK_NETS)
-    _check_sides(name, spec.image_shape)
-    kwargs = {} if name == "OnesMask" else {"sees": config.mask_net.sees}
-    if name in WITH_BATCH_NORM:
-        kwargs["axis_name"] = axis_name
-    return classifier, MASK_NETS[name](**kwargs)
+    mask = _record(MaskNet, "mask_net", config, spec)
+    given = {name: config.mask_net[name] for name in mask.fields}
+    return classifier, mask.build(sees=config.mask_net.sees, **given, **shared)
 
 
 def for_training(config: ConfigDict, module: nn.Module) -> nn.Module:
     """The network as a training step computes it: config.precision, config.remat."""
+    if isinstance(module, OnesMask):
+        return module
     dtype = PRECISIONS[check_choice("config.precision", config.precision, PRECISIONS)]
     name = type(module).__name__
-    changes: dict[str, Any] = {}
-    if dtype is not None:
-        changes["dtype"] = dtype
-    if config.remat:
-        changes["remat"] = True
-    if name == "OnesMask" or not changes:
-        return module
-    if config.remat and name not in WITH_BATCH_NORM:
+    if config.remat and not hasattr(module, "remat"):
         raise UsageError(f"{name} has no blocks to recompute; leave config.remat at False.")
-    return module.clone(**changes)
-
-
-def _check_sides(name: str, image_shape: tuple[int, ...]) -> None:
-    height, width = image_shape[:2]
-    multiple = SIDES.get(name, 1)
-    if height % multiple or width % multiple:
-        others = [other for other in MASK_NETS if not height % SIDES.get(other, 1)]
+    if dtype is not None and not hasattr(module, "dtype"):
         raise UsageError(
-            f"config.mask_net.name is {name}, whose images have sides that are multiples of "
-            f"{multiple}, and these are {height}x{width}; resize them, or take "
-            f"{' or '.join(others)} (OnesMask: no mask)."
+            f"{name} has no field dtype, by which config.precision is set; leave it at float32."
         )
+    changes: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    changes |= {"remat": True} if config.remat else {}
+    return module.clone(**changes) if changes else module
+
+
+def _record(kind: type[N], section: str, config: ConfigDict, spec: data.Spec) -> N:
+    """The record that a section of the config names."""
+    field = f"config.{section}.name"
+    record = find(kind, field, config[section].name)
+    height, width = spec.image_shape[:2]
+
+    def fits(other: Network) -> bool:
+        return height % other.multiple == width % other.multiple == 0
+
+    if not fits(record):
+        others = [other.name for other in records_of(kind).values() if fits(other)]
+        raise UsageError(
+            f"{field} is {record.name}, whose images have sides that are multiples of "
+            f"{record.multiple}, and these are {height}x{width}; resize them, or take "
+            f"{' or '.join(others)}{' (OnesMask: no mask)' if 'OnesMask' in others else ''}."
+        )
+    return record
 
 
 def _normaliser(settings: ConfigDict, image_shape: tuple[int, ...]) -> dict[str, tuple[float, ...]]:

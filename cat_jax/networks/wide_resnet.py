@@ -14,6 +14,8 @@ from cat_jax.networks.initializers import kernel_init
 from cat_jax.networks.inside import cast, kept
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.networks.normalize import normalize
+from cat_jax.networks.record import Classifier, Shapes, StateDict, size
+from cat_jax.runtime.registry import register
 from cat_jax.types import Array
 
 # Kaiming normal, not truncated: a standard deviation of sqrt(2 / (size * size * features)).
@@ -95,3 +97,21 @@ class WideResNet(nn.Module):
         x = jax.nn.relu(BatchNorm(self.axis_name, name="bn1")(x, train=train))
         fc = nn.Dense(self.num_classes, kernel_init=kernel_init, name="fc")
         return fc(jnp.mean(x, (1, 2), images.dtype))
+
+
+def _arguments(shapes: Shapes) -> dict[str, int]:
+    blocks = {name.split(".")[2] for name in shapes if name.startswith("block1.layer.")}
+    width = size(shapes, "block1.layer.0.conv1.weight", 0)
+    return {"depth": 6 * len(blocks) + 4, "widen_factor": max(width // 16, 1)}
+
+
+register(
+    Classifier(
+        "WideResNet",
+        WideResNet,
+        fields=("depth", "widen_factor"),
+        state_dict=StateDict(
+            ("block1.layer.0.conv1.weight",), "conv1.weight", "fc.weight", arguments=_arguments
+        ),
+    )
+)

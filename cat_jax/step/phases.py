@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import flax
 import jax
 import jax.numpy as jnp
 import optax
@@ -13,6 +14,7 @@ from jax import lax
 
 from cat_jax.errors import UsageError
 from cat_jax.methods import Method
+from cat_jax.networks.record import takes_train
 from cat_jax.step.state import NetworkState, variables_of
 from cat_jax.step.weight_perturbation import perturbation
 from cat_jax.types import DEVICES, Apply, Array, PyTree, Views
@@ -31,7 +33,14 @@ def forward(
     """
     if not train:
         return cast(Array, module.apply(variables_of(net), *inputs)), net
-    output, new = module.apply(variables_of(net), *inputs, train=True, mutable=["batch_stats"])
+    modes: dict[str, Any] = {"train": True} if takes_train(module) else {}
+    try:
+        output, new = module.apply(variables_of(net), *inputs, **modes, mutable=["batch_stats"])
+    except flax.errors.InvalidRngError as error:
+        raise UsageError(
+            f"{type(module).__name__} draws random numbers in training, as dropout does, which "
+            "training steps do not provide; build it without."
+        ) from error
     return cast(Array, output), net.replace(batch_stats=new.get("batch_stats", {}))
 
 

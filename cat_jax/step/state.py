@@ -4,6 +4,8 @@ import optax
 from flax import linen as nn
 from flax import struct
 
+from cat_jax.errors import UsageError
+from cat_jax.networks.record import takes_train
 from cat_jax.types import Array, PyTree
 
 
@@ -33,10 +35,41 @@ class TrainState(struct.PyTreeNode):
 
 
 def init_network(
-    module: nn.Module, tx: optax.GradientTransformation, key: Array, *inputs: Array
+    module: nn.Module,
+    tx: optax.GradientTransformation,
+    key: Array,
+    *inputs: Array,
+    output_shape: tuple[int, ...] | None = None,
 ) -> NetworkState:
-    """Fresh parameters and optimizer state; `inputs` give the shapes."""
-    return network_state(module.init(key, *inputs), tx)
+    """Fresh parameters and optimizer state.
+
+    Args:
+      module: classifier or mask network.
+      tx: its optimizer.
+      key: of the initialisation.
+      inputs: arrays of the shapes that the network is run on.
+      output_shape: shape that the network has to return; None accepts any.
+
+    Raises:
+      UsageError: for another shape, and for a network that the training step cannot run.
+    """
+    output, variables = module.init_with_output(key, *inputs)
+    name, shape = type(module).__name__, getattr(output, "shape", type(output).__name__)
+    if output_shape is not None and shape != output_shape:
+        raise UsageError(
+            f"{name} returns {shape} for images of {inputs[0].shape}; expected {output_shape}."
+        )
+    if others := variables.keys() - {"params", "batch_stats"}:
+        raise UsageError(
+            f"{name} has variables in {', '.join(sorted(others))}; training keeps params and "
+            "batch_stats alone."
+        )
+    if "batch_stats" in variables and not takes_train(module):
+        raise UsageError(
+            f"{name} has batch norm and takes no train=; write __call__(..., *, train=False) and "
+            "give its norms use_running_average=not train."
+        )
+    return network_state(variables, tx)
 
 
 def network_state(variables: PyTree, tx: optax.GradientTransformation) -> NetworkState:

@@ -78,7 +78,7 @@ class _Run:
         self.step_fn = experiment.step_fn
         self.folders = workdir / "checkpoints"
         self.last = self.folders / "last"
-        self.class_names = dataset.class_names
+        self.dataset = dataset
         self.split, held_out = data.split_validation(
             dataset.train, config.num_validation, config.seed
         )
@@ -218,8 +218,13 @@ class _Run:
     def _save(
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
     ) -> None:
-        made = {"num_devices": len(self.devices), "class_names": list(self.class_names)}
-        meta = {"epoch": self._epoch(int(state.step)), **made, **meta}
+        meta = {
+            "epoch": self._epoch(int(state.step)),
+            "num_devices": len(self.devices),
+            "image_shape": list(self.dataset.spec.image_shape),
+            "class_names": list(self.dataset.class_names),
+            **meta,
+        }
 
         def save() -> None:
             self.saver.save(folder, state, meta, keep=keep)

@@ -30,6 +30,7 @@ import numpy as np
 
 from cat_jax import data
 from cat_jax.errors import Damaged, UsageError
+from cat_jax.networks.record import named
 from cat_jax.storage import files, run_folder
 from cat_jax.weights import model_card, pytorch_names, trained, weight_files
 from cat_jax.weights.loading import Loaded
@@ -88,9 +89,9 @@ def export(
     Returns:
       what was written, the card last.
     """
-    parts = {CLASSIFIER: _part(run, run.classifier)}
+    parts = {CLASSIFIER: _part(run, CLASSIFIER, run.classifier)}
     if run.mask_net:
-        parts[MASK_NET] = _part(run, run.mask_net)
+        parts[MASK_NET] = _part(run, MASK_NET, run.mask_net)
     written = weight_files.write(stem, form, parts)
     results, checks = (run_folder.read_lines(workdir, name) for name in ("results", "checks"))
     sums = {path: weight_files.digest(path) for path in written}
@@ -99,13 +100,14 @@ def export(
     return [*written, file]
 
 
-def _part(run: Trained, loaded: Loaded) -> Part:
-    network = loaded.network
-    name = type(network).__name__
-    about: dict[str, Any] = {"network": name, "checkpoint": run.checkpoint, "step": run.step}
+def _part(run: Trained, section: str, loaded: Loaded) -> Part:
+    """A network of the run, with what `weights.load` needs to build it again."""
+    network, record = loaded.network, named(run.config[section].name)
+    about: dict[str, Any] = {"network": record.name, "arguments": record.arguments_of(network)}
+    about |= {"checkpoint": run.checkpoint, "step": run.step, "image_shape": run.image_shape}
     about["config"] = {field: run.config[field] for field in LABELS}
     about |= {constant: list(getattr(network, constant, ())) for constant in ("mean", "std")}
-    return Part(pytorch_names.to_state_dict(name, loaded.variables), about)
+    return Part(pytorch_names.to_state_dict(network, loaded.variables), about)
 
 
 def adversarial(

@@ -1,63 +1,57 @@
 """PyTorch state dicts of the published networks <-> our variables.
 
-Our modules carry the published names, with "layer1.0" written "layer1_0", so one rule
-serves all networks; only those published as bare sequences need a list of names.
+Our modules carry the published names, with "layer1.0" written "layer1_0", so one rule serves all
+networks; those published as bare sequences have their names in their records. The state dict of a
+network that is not published in PyTorch has Flax's own names and layout: "params/Dense_0/kernel".
 """
 
 import re
 from collections.abc import Mapping
 
 import numpy as np
+from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from cat_jax import networks
-from cat_jax.errors import UsageError, check_choice
+from cat_jax.errors import UsageError
+from cat_jax.networks.record import StateDict, named, record_of
 from cat_jax.types import PyTree
 
-SEQUENCES = {
-    "SmallCNN": {
-        "0": "conv1",
-        "2": "conv2",
-        "4": "conv3",
-        "6": "conv4",
-        "9": "linear1",
-        "11": "linear2",
-    },
-    "SmallMask": {"0": "conv1", "2": "conv2", "4": "conv3", "7": "conv4"},
-}
 STATISTICS = {"running_mean": "mean", "running_var": "var"}
 LEAVES = ("weight", "bias", *STATISTICS, "num_batches_tracked")
 # DataParallel's prefix; and a block that TRADES, MART and FAT build but never run.
 PREFIX, UNUSED = "module.", "sub_block1."
-# What else a network may be wrapped in: a module that holds it as `model`, a compiled one, or
+# Other wrappers: a module that holds the network as `model`, a compiled one, or
 # Sequential(normaliser, network), whose "1." is not that of a bare sequence, as in "1.weight".
 WRAPPERS = re.compile(r"^(?:(?:module|model|_orig_mod)\.|1\.(?=\w+\.))+")
 # The normaliser's constants, as RobustBench, AWP and that Sequential name them.
 NORMALISER = re.compile(r"^(?:(?:normalize|normalizer|normalization|0)\.)?(mu|mean|sigma|std)$")
 
 
-def from_state_dict(network_name: str, state_dict: Mapping[str, np.ndarray]) -> PyTree:
-    """Variables {"params": ..., "batch_stats": ...} of `networks.<network_name>`.
+def from_state_dict(network: str | nn.Module, state_dict: Mapping[str, np.ndarray]) -> PyTree:
+    """Variables {"params": ..., "batch_stats": ...} of a network.
 
     Args:
-      network_name: such as "PreActResNet18".
+      network: the network, or its registered name, such as "PreActResNet18".
       state_dict: name -> array in PyTorch's layout, with or without DataParallel's "module.";
         `num_batches_tracked` is dropped.
 
     Raises:
-      UsageError: for a network that we do not have, or an entry that fits none of its layers'
-        kinds. Missing entries and wrong shapes show once the network is run.
+      UsageError: for an unknown name, or an entry that is of no kind of layer. Missing entries
+        and wrong shapes show once the network is run.
     """
-    check_choice("network_name", network_name, networks.__all__)
+    form = _form(network)
+    if form is None:
+        flat = {tuple(name.split("/")): np.asarray(value) for name, value in state_dict.items()}
+        return {"params": {}, "batch_stats": {}} | unflatten_dict(flat)
     flat = {}
     for torch_name, value in state_dict.items():
         name = torch_name.removeprefix(PREFIX)
         module, _, leaf = name.rpartition(".")
         value = np.asarray(value)
-        _check_entry(network_name, name, value.shape)
+        _check_entry(form, name, value.shape)
         if leaf == "num_batches_tracked" or name.startswith(UNUSED):
             continue
-        module = SEQUENCES.get(network_name, {}).get(module, module)
+        module = form.modules.get(module, module)
         path = re.sub(r"\.(\d+)", r"_\1", module).split(".")
         if leaf in STATISTICS:
             flat["batch_stats", *path, STATISTICS[leaf]] = value
@@ -68,14 +62,17 @@ def from_state_dict(network_name: str, state_dict: Mapping[str, np.ndarray]) -> 
     return {"params": {}, "batch_stats": {}} | unflatten_dict(flat)
 
 
-def to_state_dict(network_name: str, variables: PyTree) -> dict[str, np.ndarray]:
+def to_state_dict(network: str | nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
     """The inverse of `from_state_dict`, without `num_batches_tracked`."""
-    check_choice("network_name", network_name, networks.__all__)
-    names = {ours: theirs for theirs, ours in SEQUENCES.get(network_name, {}).items()}
+    form = _form(network)
+    flat = flatten_dict(variables)
+    if form is None:
+        return {"/".join(path): np.asarray(value) for path, value in flat.items()}
+    names = {ours: theirs for theirs, ours in form.modules.items()}
     leaves = {ours: theirs for theirs, ours in STATISTICS.items()}
     leaves |= {"kernel": "weight", "scale": "weight", "bias": "bias"}
     state_dict = {}
-    for (_, *path, leaf), value in flatten_dict(variables).items():
+    for (_, *path, leaf), value in flat.items():
         module = re.sub(r"_(\d+)", r".\1", ".".join(path))
         state_dict[f"{names.get(module, module)}.{leaves[leaf]}"] = to_theirs(np.asarray(value))
     return state_dict
@@ -88,13 +85,13 @@ def unwrap(
 
     Returns:
       name -> array, without what is never run; and {"mean": ..., "std": ...}, one number a
-      channel, or {} where the state dict says nothing of it.
+      channel, or {} where the state dict has none.
     """
     entries, constants = {}, {}
     for wrapped, value in state_dict.items():
         name = WRAPPERS.sub("", wrapped)
-        if found := NORMALISER.match(name):
-            kind = "mean" if found[1] in ("mu", "mean") else "std"
+        if match := NORMALISER.match(name):
+            kind = "mean" if match[1] in ("mu", "mean") else "std"
             # By way of text: 0.4914 in float32 is 0.4914 again, and not 0.49140000343.
             constants[kind] = tuple(float(str(number)) for number in np.ravel(value))
         elif not name.startswith(UNUSED) and not name.endswith("num_batches_tracked"):
@@ -114,17 +111,23 @@ def to_theirs(weight: np.ndarray) -> np.ndarray:
     return weight.transpose(3, 2, 0, 1) if weight.ndim == 4 else weight.T
 
 
-def _check_entry(network_name: str, name: str, shape: tuple[int, ...]) -> None:
-    """Raises where the one rule would make something silently wrong of an entry."""
+def _form(network: str | nn.Module) -> StateDict | None:
+    """How the network's weights are named in PyTorch; None where it is not published there."""
+    record = named(network) if isinstance(network, str) else record_of(network)
+    return record.state_dict if record else None
+
+
+def _check_entry(form: StateDict, name: str, shape: tuple[int, ...]) -> None:
+    """Raises UsageError for an entry that the one rule would silently turn into a wrong one."""
     module, _, leaf = name.rpartition(".")
     if not module or leaf not in LEAVES:
         raise UsageError(
             f"entry {name!r}; expected <module>.<leaf> with a leaf of {', '.join(LEAVES)}: "
             "pass the network's own state dict, not the file that holds it."
         )
-    if module not in (known := SEQUENCES.get(network_name, {module: module})):
+    if form.modules and module not in form.modules:
         raise UsageError(
-            f"entry {name!r}; {network_name} has the modules {', '.join(known)}: "
+            f"entry {name!r}; the network has the modules {', '.join(form.modules)}: "
             "rename the entry, or name another network."
         )
     if leaf == "weight" and len(shape) not in (1, 2, 4):

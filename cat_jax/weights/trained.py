@@ -9,17 +9,15 @@ logits = run.classifier.logits_fn(images)
 import pathlib
 from typing import Any, NamedTuple
 
-from flax import linen as nn
 from ml_collections import ConfigDict
 
-from cat_jax import data, weights
+from cat_jax import data
 from cat_jax.configs import _kept
 from cat_jax.errors import UsageError, check_choice
 from cat_jax.experiment import settings
 from cat_jax.experiment.network import build_networks
 from cat_jax.storage import checkpoint, run_folder
 from cat_jax.types import PyTree
-from cat_jax.weights import pytorch_names
 from cat_jax.weights.loading import Loaded
 
 # What can be attacked and exported: the folder of its checkpoint, and whether it is the average.
@@ -40,6 +38,7 @@ class Trained(NamedTuple):
       config: of the run, as `settings.resolve` left it.
       checkpoint: its name, such as "best".
       step: the number of updates made.
+      image_shape: (H, W, C) of the images that the run was trained on.
     """
 
     classifier: Loaded
@@ -47,6 +46,7 @@ class Trained(NamedTuple):
     config: ConfigDict
     checkpoint: str
     step: int
+    image_shape: tuple[int, int, int]
 
 
 def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
@@ -69,7 +69,8 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
     tree = checkpoint.restore_arrays(found) if found else {}
     if found is None or (averaged and not tree.get("average")):
         raise UsageError(f"{workdir} holds no checkpoint {name}; train first, or name another.")
-    classifier, mask_net = build_networks(config, _spec(config.classifier.name, tree))
+    spec = _spec(found)
+    classifier, mask_net = build_networks(config, spec)
     of_file: tuple[Any, ...] = (found.path, found.digest, {})
     theta = tree["average"] if averaged else tree["classifier"]
     phi = tree.get("mask_net") or {}
@@ -79,6 +80,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
         config,
         name,
         found.step,
+        spec.image_shape,
     )
 
 
@@ -86,10 +88,12 @@ def _variables(tree: PyTree) -> PyTree:
     return {name: tree.get(name) or {} for name in ("params", "batch_stats")}
 
 
-def _spec(name: str, tree: PyTree) -> data.Spec:
-    """What the classifier's shapes say of its data set; the size of its images is left open."""
-    entries = pytorch_names.to_state_dict(name, _variables(tree["classifier"]))
-    network: Any = weights.infer(entries, {})
-    first = entries.get("conv1.weight", entries.get("0.weight"))
-    assert isinstance(network, nn.Module) and first is not None
-    return data.Spec((0, 0, first.shape[1]), network.num_classes, 0)
+def _spec(found: checkpoint.Checkpoint) -> data.Spec:
+    """Shapes of the data that a checkpoint was trained on."""
+    if "image_shape" not in found.meta:
+        raise UsageError(
+            f"{found.path} does not say what images it was trained on, since an older version "
+            "wrote it; train again, or go on training for one step more."
+        )
+    height, width, channels = found.meta["image_shape"]
+    return data.Spec((height, width, channels), len(found.meta["class_names"]), 0)

@@ -20,16 +20,16 @@ import small_runs
 from test_train_step import Tiny, TinyMask
 
 from cat_jax import data
-from cat_jax.experiment import network, settings
+from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
+from cat_jax.networks import Classifier, MaskNet
 from cat_jax.runtime import processes
+from cat_jax.runtime.registry import register
 from cat_jax.storage import checkpoint
 from cat_jax.training import loop
 
 # With batch norm, synced over all devices.
-network.CLASSIFIERS["Tiny"] = lambda num_classes, axis_name, **mean: Tiny(axis_name)
-network.MASK_NETS["TinyMask"] = lambda sees, axis_name: TinyMask()
-network.WITH_BATCH_NORM |= {"Tiny", "TinyMask"}
+register(Classifier("Tiny", Tiny), MaskNet("TinyMask", TinyMask))
 TINY = {"classifier.name": "Tiny", "mask_net.name": "TinyMask", "attack.num_steps": 3}
 TINY |= {"num_validation": 0, "save_every": 1000}
 

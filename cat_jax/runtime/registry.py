@@ -1,0 +1,78 @@
+"""Names that a config may use: each names a record, one of cat_jax or one of a user's module.
+
+A record says all that cat_jax needs to know of one network, data set, method or attack. The file
+that defines the thing registers its record, in the package as in a plugin:
+
+    from cat_jax import networks, register
+
+    register(networks.Classifier("MyNet", MyNet))
+"""
+
+import dataclasses
+import sys
+from typing import Any, TypeVar
+
+from cat_jax.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What is known under a name. Each kind of thing has its own subclass."""
+
+    name: str
+
+
+R = TypeVar("R", bound=Record)
+_records: dict[type[Record], dict[str, Any]] = {}
+_owners: dict[tuple[type[Record], str], str] = {}  # The module that registered a name.
+
+
+def register(*records: Record) -> None:
+    """Makes records known by their names, for config fields, files of weights and results.
+
+    A module that is executed again, such as a notebook's, replaces its own records.
+
+    Args:
+      records: of networks (`networks.Classifier`, `networks.MaskNet`), data sets (`data.Source`),
+        methods (`methods.Trainable`) or attacks (`attacks.Listed`).
+
+    Raises:
+      UsageError: for something else, or a name that another module has registered.
+    """
+    owner = sys._getframe(1).f_globals.get("__name__", "")
+    for record in records:
+        if not isinstance(record, Record) or type(record) is Record:
+            kinds = ", ".join(kind.__name__ for kind in _records)
+            raise UsageError(f"register got {record!r}; expected records: objects of {kinds}.")
+        first = _owners.setdefault((type(record), record.name), owner)
+        if first != owner:
+            raise UsageError(
+                f"{owner} registers the {type(record).__name__} {record.name!r}, a name that "
+                f"{first} has registered; choose another name."
+            )
+        _records.setdefault(type(record), {})[record.name] = record
+
+
+def records_of(kind: type[R]) -> dict[str, R]:
+    """The records of a kind, by name, in the order in which they were registered."""
+    return dict(_records.get(kind, {}))
+
+
+def find(kind: type[R], field: str, name: str) -> R:
+    """The record of a name.
+
+    Args:
+      kind: its class.
+      field: what has the name as its value, for the error.
+      name: of the record.
+
+    Raises:
+      UsageError: if there is none; it names those that are.
+    """
+    records = records_of(kind)
+    if name not in records:
+        raise UsageError(
+            f"{field} is {name!r}; available: {', '.join(records)}. Name the module that registers "
+            "another one: --plugin=MODULE."
+        )
+    return records[name]

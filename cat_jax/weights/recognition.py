@@ -1,0 +1,106 @@
+"""Which network a file of weights is of, by the names and shapes in it and by its own name."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flax import linen as nn
+
+from cat_jax.errors import UsageError
+from cat_jax.networks.record import MaskNet, Network, StateDict, every, record_of
+
+Entries = Mapping[str, np.ndarray]
+Constants = Mapping[str, tuple[float, ...]]  # {"mean": ..., "std": ...}, or {}.
+# The authors' names of files. Their CIFAR networks normalise images by constants in no file.
+# Network, beta, beta1 ("01" is 0.1), 255 epsilon, and what is attacked in training.
+AUTHORS_NAME = re.compile(r"(RN|WRN)_b_(\d+)_b1_(\d+)_e(\d+)_(cw|cent)")
+AUTHORS_NETWORKS = {"RN": "PreActResNet18", "WRN": "WideResNet"}
+AUTHORS_LOSSES = {"cw": "margin", "cent": "cross_entropy"}
+# By the number of classes: CIFAR-10, CIFAR-100.
+CONSTANTS = {
+    10: {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2471, 0.2435, 0.2616)},
+    100: {
+        "mean": (0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
+        "std": (0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
+    },
+}
+
+
+def infer(entries: Entries, constants: Constants) -> nn.Module:
+    """The network that a state dict is of, by its names and shapes.
+
+    Args:
+      entries: without prefixes.
+      constants: its normalisation; {} for none.
+
+    Raises:
+      UsageError: if it is of no network that is published in PyTorch.
+    """
+    record, form = _recognise(entries)
+    if constants and "mean" not in record.takes:
+        raise UsageError(f"it normalises images, which {record.name} does not; expected none.")
+    shapes = {name: value.shape for name, value in entries.items()}
+    inputs, outputs = form.inputs(shapes), form.outputs(shapes)
+    if isinstance(record, MaskNet):
+        arguments: dict[str, Any] = {"sees": "pair" if inputs == 2 * outputs else "sum"}
+    else:
+        arguments = {"num_classes": outputs}
+    return record.build(**constants, **arguments, **form.arguments(shapes))
+
+
+def image_shape(entries: Entries) -> tuple[int, ...]:
+    """(H, W, C) of images that the entries fit; 32x32 for networks that take any size."""
+    try:
+        record, form = _recognise(entries)
+    except UsageError:
+        return 32, 32, 3
+    shapes = {name: value.shape for name, value in entries.items()}
+    is_mask, side = isinstance(record, MaskNet), form.side(shapes)
+    return side, side, form.outputs(shapes) if is_mask else form.inputs(shapes)
+
+
+def describe(network: nn.Module) -> str:
+    """ "WideResNet(num_classes=10, depth=34, widen_factor=10)"."""
+    record = record_of(network)
+    if record is None:
+        return type(network).__name__
+    arguments = record.arguments_of(network)
+    shown = [f"{name}={v}" for name, v in arguments.items() if name not in ("mean", "std")]
+    return f"{record.name}({', '.join(shown)})"
+
+
+def fields_of_file_name(file_name: str) -> dict[str, Any]:
+    """Config fields that an authors' file name tells, by their paths; {} for other names.
+
+    RN_b_5_b1_01_e8_cw.pth is PreAct ResNet-18, trained by CAT_cw with beta 5 and beta1 0.1.
+    """
+    match = AUTHORS_NAME.match(file_name)
+    if match is None:
+        return {}
+    network, beta, beta1, epsilon, loss = match.groups()
+    return {
+        "classifier.name": AUTHORS_NETWORKS[network],
+        "method.name": "cat",
+        "method.beta": _number(beta),
+        "method.beta1": _number(beta1),
+        "attack.epsilon": f"{epsilon}/255",
+        "attack.loss": AUTHORS_LOSSES[loss],
+    }
+
+
+def _number(digits: str) -> float:
+    """ "005" is 0.05, "5" is 5."""
+    return float(f"0.{digits[1:]}") if digits.startswith("0") and digits != "0" else float(digits)
+
+
+def _recognise(entries: Entries) -> tuple[Network, StateDict]:
+    """The record whose signature is among the entries, and how its weights are named."""
+    known = [(record, record.state_dict) for record in every() if record.state_dict]
+    fitting = [(r, form) for r, form in known if all(name in entries for name in form.signature)]
+    if not fitting:
+        raise UsageError(
+            f"its entries ({', '.join([*entries][:3])}, ...) are of no network here; expected one "
+            f"of {', '.join(record.name for record, _ in known)}, by their published names."
+        )
+    return max(fitting, key=lambda pair: len(pair[1].signature))
