@@ -12,6 +12,7 @@ from jax import lax
 
 from cat_jax import losses, objectives
 from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
+from cat_jax.attacks.balls import BALLS
 from cat_jax.attacks.pgd import PixelRange, as_pytree, project
 from cat_jax.attacks.starts import per_example_keys, uniform_noise
 from cat_jax.attacks.targets import likeliest_wrong
@@ -172,14 +173,14 @@ def _apgd(
             else:
                 values = loss(Views(natural=natural, adversarial=logits), labels)
             values = values.astype(images.dtype)
-            return jnp.sum(values), (values, jnp.argmax(logits, axis=-1) != labels)
+            return jnp.sum(values), (values, ~losses.is_right(logits, labels))
 
         begin = _surface_point(key, run, images, epsilon) if start is None else start[run]
         gradient = jax.grad(evaluate, has_aux=True)
         found = _run(gradient, images, begin, epsilon, num_steps, rho, pixel_range)
         return jax.tree.map(functools.partial(_choose, known.fooled), known, found)
 
-    wrong = jnp.argmax(natural, axis=-1) != labels
+    wrong = ~losses.is_right(natural, labels)
     nothing = Ascent(images, wrong, jnp.full(labels.shape, -jnp.inf, images.dtype), images)
     return lax.stop_gradient(lax.fori_loop(0, num_runs, run_again, nothing))
 
@@ -216,7 +217,7 @@ def _run(
         path = _record(path, values, gradient, wrong)
         path, gradient = _checkpoint(path, gradient, windows[step], rho)
         here, share = path.candidate, jnp.where(step == 0, 1.0, MOMENTUM).astype(images.dtype)
-        ahead = into_ball(here + path.step_size * jnp.sign(gradient))
+        ahead = into_ball(here + path.step_size * BALLS["linf"].steepest(gradient))
         moved = here + share * (ahead - here) + (1 - share) * (here - path.previous)
         return path._replace(candidate=into_ball(moved), previous=here)
 

@@ -14,7 +14,8 @@ class Ball(NamedTuple):
     """A norm's ball around each image, [B, H, W, C].
 
     Attributes:
-      steepest: gradient -> the step of norm 1 along which the loss grows fastest.
+      steepest: gradient -> the step of norm 1 along which the loss grows fastest; entries where
+        the gradient is not finite do not move.
       project: (candidate, images, epsilon) -> the nearest point within epsilon of images.
       noise: (key, images) -> a uniform draw from the ball of radius 1, each example's from its
         own key.
@@ -30,12 +31,22 @@ def l2_norm(images: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.square(images), axis=(1, 2, 3), keepdims=True))
 
 
+def finite(gradient: Array) -> Array:
+    """`gradient`, with zero for its NaN and infinite entries: they name no direction."""
+    return jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+
+
+def _sign(gradient: Array) -> Array:
+    return jnp.sign(finite(gradient))
+
+
 def _clip(candidate: Array, images: Array, epsilon: Array | float) -> Array:
     return jnp.clip(candidate, images - epsilon, images + epsilon)
 
 
 def _unit(gradient: Array) -> Array:
-    """Zero where the gradient is. The largest entry goes first: squares of tiny ones vanish."""
+    """Zero where the gradient is. Divides by the largest first: squares of tiny entries vanish."""
+    gradient = finite(gradient)
     largest = jnp.max(jnp.abs(gradient), axis=(1, 2, 3), keepdims=True)
     scaled = gradient / jnp.where(largest > 0, largest, 1.0)
     return scaled / jnp.maximum(l2_norm(scaled), 1.0)  # The norm is at least 1, or 0.
@@ -57,6 +68,6 @@ def _l2_noise(key: Array, images: Array) -> Array:
 
 
 BALLS = {
-    "linf": Ball(jnp.sign, _clip, uniform_noise),
+    "linf": Ball(_sign, _clip, uniform_noise),
     "l2": Ball(_unit, _shorten, _l2_noise),
 }

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from cat_jax import losses
 from cat_jax.attacks.starts import per_example_keys
 from cat_jax.types import Array, LogitsFn, per_image
 
@@ -66,7 +67,7 @@ def _attack_again(
     fresh = jax.vmap(functools.partial(jax.random.fold_in, data=number))(keys)
     found = attack(logits_fn, images, labels, fresh)
     kept = jnp.where(per_image(fooled), kept, found)
-    return kept, fooled | (jnp.argmax(logits_fn(found), axis=-1) != labels)
+    return kept, fooled | ~losses.is_right(logits_fn(found), labels)
 
 
 def _nothing(images: Array, labels: Array) -> _Known:

@@ -10,6 +10,7 @@ from jax import lax
 
 from cat_jax import losses
 from cat_jax.attacks.arguments import check_batch, check_labels
+from cat_jax.attacks.balls import finite
 from cat_jax.attacks.pgd import as_pytree
 from cat_jax.types import Array, LogitsFn, per_image
 
@@ -95,20 +96,20 @@ def _cw_l2(
     def loss(w: Array, c: Array) -> tuple[Array, tuple[Array, Array, Array]]:
         candidate = (jnp.tanh(w) + 1) / 2
         distance = jnp.sum(jnp.square(candidate - images), axis=(1, 2, 3))
-        margin = losses.margin(logits_fn(candidate), labels)
-        each = distance + c * jnp.maximum(-margin, -kappa)
-        return jnp.sum(each), (candidate, distance, margin)
+        logits = logits_fn(candidate)
+        margin = losses.margin(logits, labels)
+        fooled = (margin > 0) & (margin >= kappa) | ~jnp.all(jnp.isfinite(logits), axis=-1)
+        return jnp.sum(distance + c * jnp.maximum(-margin, -kappa)), (candidate, distance, fooled)
 
     def descend(c: Array, _: int, carry: Any) -> Any:
         w, opt_state, best, succeeded = carry
-        gradient, (candidate, distance, margin) = jax.grad(loss, has_aux=True)(w, c)
-        fooled = (margin > 0) & (margin >= kappa)
+        gradient, (candidate, distance, fooled) = jax.grad(loss, has_aux=True)(w, c)
         nearer = fooled & (distance < best.distance)
         best = _Best(
             jnp.where(nearer, distance, best.distance),
             jnp.where(per_image(nearer), candidate, best.images),
         )
-        updates, opt_state = adam.update(gradient, opt_state)
+        updates, opt_state = adam.update(finite(gradient), opt_state)
         return optax.apply_updates(w, updates), opt_state, best, succeeded | fooled
 
     def search(_: int, carry: Any) -> Any:
@@ -121,7 +122,7 @@ def _cw_l2(
         return c, low, high, best
 
     # Wrong already: at distance 0, which nothing is nearer than.
-    wrong = jnp.argmax(logits_fn(images), axis=-1) != labels
+    wrong = ~losses.is_right(logits_fn(images), labels)
     infinite = jnp.full(labels.shape, jnp.inf, images.dtype)
     best = _Best(jnp.where(wrong, 0.0, infinite), images)
     c = jnp.full(labels.shape, initial_c, images.dtype)

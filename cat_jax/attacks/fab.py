@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from cat_jax import losses
 from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
+from cat_jax.attacks.balls import finite
 from cat_jax.attacks.pgd import PixelRange, as_pytree
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, per_image
@@ -110,7 +112,7 @@ def fab_t_with_details(
       images, labels: and all others as for `fab_t`; without defaults.
     """
     logits = logits_fn(images)
-    wrong = jnp.argmax(logits, axis=-1) != labels
+    wrong = ~losses.is_right(logits, labels)
 
     def attack(carry: tuple[Array, Array], targets: Array) -> tuple[tuple[Array, Array], Array]:
         adversarial, fooled = carry
@@ -148,8 +150,8 @@ def _nearest(
     def iterate(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         candidate, nearest, least = carry
         normal, height = jax.grad(total_height, has_aux=True)(candidate)
-        moved = _move(candidate, images, normal, height, **kwargs)
-        fooled = jnp.argmax(logits_fn(moved), axis=-1) != labels
+        moved = _move(candidate, images, finite(normal), height, **kwargs)
+        fooled = ~losses.is_right(logits_fn(moved), labels)
         norm = _norm(moved - images)
         nearer = fooled & (norm < least)  # Never true of NaN.
         nearest = jnp.where(per_image(nearer), moved, nearest)
@@ -178,7 +180,8 @@ def _move(
     length, natural_length = (jnp.maximum(_norm(s), LEAST_STEP) for s in (step, natural_step))
     alpha = per_image(jnp.minimum(length / (length + natural_length), alpha_max))
     moved = (1 - alpha) * (candidate + eta * step) + alpha * (images + eta * natural_step)
-    return moved if pixel_range is None else jnp.clip(moved, *pixel_range)
+    moved = moved if pixel_range is None else jnp.clip(moved, *pixel_range)
+    return jnp.where(jnp.isfinite(moved), moved, candidate)  # A height of NaN or infinity.
 
 
 def plane_step(point: Array, normal: Array, height: Array, pixel_range: PixelRange) -> Array:

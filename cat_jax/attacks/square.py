@@ -132,7 +132,7 @@ def _search(
     low, high = (project(images + e, images, epsilon, pixel_range) for e in (-epsilon, epsilon))
 
     def wrong(logits: Array) -> Array:
-        return jnp.argmax(logits, axis=-1) != labels
+        return ~losses.is_right(logits, labels)
 
     def is_going_on(carry: tuple[Any, ...]) -> Array:
         query, *_, fooled, _ = carry

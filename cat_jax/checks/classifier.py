@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cat_jax import attacks
+from cat_jax import attacks, losses
 from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
 from cat_jax.attacks.pgd import PixelRange, as_pytree
 from cat_jax.checks import findings
@@ -146,7 +146,7 @@ def _right_under_pgd(
     hyper: dict[str, Any] = dict(epsilon=epsilon, step_size=epsilon / 4, pixel_range=pixel_range)
     pgd = functools.partial(attacks.pgd, num_steps=PGD_STEPS, **hyper)
     found = attacks.restarts(pgd, num_starts)(logits_fn, images, labels, key)
-    return jnp.argmax(logits_fn(found), axis=-1) == labels
+    return losses.is_right(logits_fn(found), labels)
 
 
 @functools.partial(jax.jit, static_argnames="pixel_range")
@@ -162,4 +162,4 @@ def _right_under_apgd(
     """Bool [B]. The radius is traced: one compilation serves all."""
     hyper: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range)
     found = attacks.apgd(logits_fn, images, labels, key, num_steps=APGD_STEPS, **hyper)
-    return jnp.argmax(logits_fn(found), axis=-1) == labels
+    return losses.is_right(logits_fn(found), labels)

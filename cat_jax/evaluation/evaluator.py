@@ -15,6 +15,7 @@ from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
+from cat_jax import losses
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.data import Split, padded_batches, to_unit
 from cat_jax.evaluation import results
@@ -147,7 +148,7 @@ def attack_batch(
             found = named.attack(logits_fn, natural, labels, keys)
             if isinstance(found, tuple):
                 found, queries = found
-        return jnp.argmax(logits_fn(found), axis=-1) == labels, queries, found
+        return losses.is_right(logits_fn(found), labels), queries, found
 
 
 def _blank(split: Split, before: Result | None, keep_images: bool) -> Record:
