@@ -222,4 +222,6 @@ def test_equations_are_mathml_and_notebooks_are_pages(site):
     assert "under PGD-20" in (attack / "index.html").read_text()
     assert (site / "notebooks" / "1_attack_your_model.ipynb").is_file()
     reference = (site / "reference" / "attacks" / "index.html").read_text()
+    config = (site / "reference" / "config" / "index.html").read_text()
+    assert "keep_checkpoints" in config and "8&lt;" not in config  # All of configs/default.py.
     assert 'id="cat_jax.attacks.pgd.pgd"' in reference and "radius of the ball" in reference

@@ -21,8 +21,8 @@ EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Every equation of a page as MathML."""
-    return EQUATION.sub(_mathml, content)
+    """The page with its equations as MathML, and with numbers that stay beside their intervals."""
+    return EQUATION.sub(_mathml, content).replace(" ± ", "\u00a0±\u00a0")
 
 
 def _mathml(found: re.Match[str]) -> str:
