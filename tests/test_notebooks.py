@@ -7,6 +7,7 @@ import re
 import resource
 
 import pages
+import plain_words
 import pytest
 
 NOTEBOOKS = sorted((pages.ROOT / "notebooks").glob("*.ipynb"))
@@ -64,6 +65,10 @@ def test_it_names_only_what_the_package_has_and_its_commands_parse(notebook):
     for text in sources(notebook):
         if text.startswith("%%bash"):
             assert pages.faults_of_commands(text) == []
+
+
+def test_its_words_are_plain(notebook):
+    assert plain_words.faults("\n".join(sources(notebook, "markdown"))) == []
 
 
 def test_the_search_for_missing_names_can_fail():
