@@ -15,6 +15,7 @@ import pytest
 from absl import flags
 
 from cat_jax.cli import command_line
+from cat_jax.data import archives
 
 DOCS = pages.ROOT / "docs"
 PAGES = [
@@ -41,6 +42,16 @@ def test_what_its_blocks_name_is_there(page):
             assert pages.missing_names(text) == []
         if language in ("", "bash", "sh"):
             assert pages.faults_of_commands(text) == []
+
+
+def test_the_page_on_data_names_the_archives_that_are_read():
+    named = {
+        name for page in PAGES for name in re.findall(r"[\w-]+\.(?:tar\.)?gz\b", page.read_text())
+    }
+    for dataset, sums in archives.CHECKSUMS.items():
+        assert named & sums.keys(), dataset
+        named -= sums.keys()
+    assert not named
 
 
 def test_the_page_of_commands_lists_every_flag_of_main():

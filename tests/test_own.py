@@ -120,7 +120,7 @@ def test_floats_between_the_grey_levels_are_rounded_and_that_is_said(tmp_path, c
     assert "rounded to 8 bits, by up to 0.50/255" in caplog.text
 
 
-WIDE, WHOLE = np.zeros((8, 9), np.uint8), np.zeros((8, 8), np.uint8)
+WIDE, WHOLE = np.full((8, 9), 200, np.uint8), np.full((8, 8), 200, np.uint8)
 FOLDERS = {
     "neither a folder nor an .npz": {},
     "no folders; expected one of images for each class": dict(a=WHOLE),
@@ -135,7 +135,11 @@ FOLDERS = {
         train__a__1=WHOLE, train__b__1=WHOLE, test__a__1=WHOLE, test__c__1=WHOLE, test__b__1=WHOLE
     ),
     "has a class with 1 image, and no test split": dict(a__1=WHOLE, a__2=WHOLE, b__1=WHOLE),
-    "of mode RGBA; expected grey or RGB": dict(a__1=np.zeros((8, 8, 4), np.uint8), b__1=WHOLE),
+    "has no pixel above 1 of 255": {f"{c}__{i}": WHOLE // 200 for c in "ab" for i in (1, 2)},
+    "1.png has mode I;16; .*/ 257": dict(a__1=np.full((8, 8), 999, np.uint16), b__1=WHOLE),
+    "has mode RGBA; expected grey or RGB .*convert": dict(
+        a__1=np.zeros((8, 8, 4), np.uint8), b__1=WHOLE
+    ),
 }
 
 
@@ -161,7 +165,18 @@ BAD_ARRAYS = {
     "arrays a; expected x_train, y_train": dict(a=GREY),
     r"shape \[40, 3, 8, 8\]; .*moveaxis": dict(x=np.moveaxis(COLOUR, -1, 1), y=LABELS),
     "8x7; expected squares": dict(x=GREY[..., :7], y=LABELS),
-    "is int64; expected uint8": dict(x=GREY.astype(np.int64), y=LABELS),
+    r"is int64 with values from 0 to 255; .*images.astype\(numpy.uint8\)": dict(
+        x=GREY.astype(np.int64), y=LABELS
+    ),
+    "is uint16 with values from 0 to 6.554e.04; .*: images / 65535": dict(
+        x=GREY.astype(np.uint16) * 257, y=LABELS
+    ),
+    r"is bool with values from 0 to 1; .*images.astype\(numpy.float32\)": dict(
+        x=GREY > 99, y=LABELS
+    ),
+    "has no pixel above 1 of 255: .* multiply them by 255": dict(
+        x=(GREY > 99).astype(np.uint8), y=LABELS
+    ),
     "values from -1 to 1; expected .* normalisation": dict(
         x=np.tile([-1.0, 1], (4, 2, 1)), y=LABELS[:4]
     ),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import errors
+from cat_jax import data, errors
 from cat_jax.errors import UsageError
 from cat_jax.storage import checkpoint, files, metrics, run_folder, saving
 from cat_jax.training import loop
@@ -276,6 +276,19 @@ def test_several_steps_in_one_call_are_the_same_steps(whole, tmp_path):
     assert [line["step"] for line in lines] == [line["step"] for line in apart]
     for one, other in zip(apart, lines, strict=True):
         assert one == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "overrides, steps",
+    [({}, 4), ({"log_every": 100, "save_every": 6}, 6), ({"log_every": 50, "save_every": 90}, 12)],
+)
+def test_a_call_takes_no_more_batches_than_it_can_have_steps(overrides, steps):
+    made, dataset, _ = small_runs.experiment(
+        small_runs.config(steps_per_dispatch=10**6, **overrides)
+    )
+    assert made.steps_per_call == steps
+    feed = data.Feed(dataset.train, 0, 16, 1, [0], made.steps_per_call)
+    assert feed(0, 3)["image"].shape == (1, steps, 16, 8, 8, 3)
 
 
 def test_the_step_compiles_once_through_epochs_and_validations(tmp_path):

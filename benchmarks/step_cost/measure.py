@@ -46,10 +46,9 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
     clock.append(startup.since_start())
 
     split, _ = data.split_validation(dataset.train, resolved.num_validation, resolved.seed)
-    room = resolved.steps_per_dispatch
     sizes = (resolved.seed, resolved.batch_size, len(devices))
-    feed = data.Feed(split, *sizes, range(len(devices)), room)
-    make_batch = functools.partial(feed, count=room)
+    feed = data.Feed(split, *sizes, range(len(devices)), experiment.steps_per_call)
+    make_batch = functools.partial(feed, count=feed.steps_per_call)
     trainer = timing.Trainer(step_fn, state, jax.random.key(resolved.seed))
     before = len(listening.events)
     program = step_fn
@@ -61,20 +60,20 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
 
     epoch_end = -(-len(split.labels) // resolved.batch_size)
     streams = timing.with_and_without_data(
-        trainer, make_batch, max(epoch_end - num_steps, 0), num_steps, resolved.steps_per_dispatch
+        trainer, make_batch, max(epoch_end - num_steps, 0), num_steps, feed.steps_per_call
     )
     compilations = listening.lowered(before).count(step_name)
     if not isinstance(program, jax.stages.Compiled):
         program = program.lower(trainer.state, make_batch(0), trainer.key).compile()  # type: ignore[attr-defined]
     memory = _memory(program, devices[0])
 
-    if resolved.steps_per_dispatch > 1:
+    if feed.steps_per_call > 1:
         resolved = resolved.copy_and_resolve_references()
         with resolved.unlocked():
             resolved.steps_per_dispatch = 1
         experiment = build_experiment(resolved, dataset.spec, devices)
         trainer.step_fn = experiment.step_fn
-    one = dataclasses.replace(feed, room=1)(0)
+    one = dataclasses.replace(feed, steps_per_call=1)(0)
     runs = {}
     if phases:
         kept = jax.tree.map(jnp.copy, trainer.state)  # A step donates its own.

@@ -19,7 +19,7 @@ class Feed:
       batch_size: B, global.
       num_devices: D, of all processes.
       places: of this process's devices among them.
-      room: steps in one call, config.steps_per_dispatch.
+      steps_per_call: K, the most steps in one call of `step_fn`.
     """
 
     split: Split
@@ -27,16 +27,16 @@ class Feed:
     batch_size: int
     num_devices: int
     places: Sequence[int]
-    room: int = 1
+    steps_per_call: int = 1
 
     def __call__(self, step: int, count: int = 1) -> dict[str, np.ndarray]:
-        """Batch `step`; or with room for several those of `count` steps, [D, room, B/D, ...]."""
-        if self.room == 1:
+        """Batch `step`; for several steps in one call those of `count` steps, [D, K, B/D, ...]."""
+        if self.steps_per_call == 1:
             return self._batch(step)
-        made = [self._batch(step + i) for i in range(count)]
-        made += made[:1] * (self.room - count)
-        batches = {name: np.stack([batch[name] for batch in made], 1) for name in made[0]}
-        return {**batches, "count": np.full(len(self.places), count, np.int32)}
+        batches = [self._batch(step + i) for i in range(count)]
+        batches += batches[:1] * (self.steps_per_call - count)
+        stacked = {name: np.stack([batch[name] for batch in batches], 1) for name in batches[0]}
+        return {**stacked, "count": np.full(len(self.places), count, np.int32)}
 
     def _batch(self, step: int) -> dict[str, np.ndarray]:
         """This process's part of batch `step`, split over its devices: [D, B/D, ...]."""

@@ -23,38 +23,37 @@ WideResNet take any; SmallMask even sides, ResNetMask multiples of 8, OnesMask a
 
 import logging
 import os
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from cat_jax.data.own_archive import read_archive
+from cat_jax.data.pixel_checks import Splits, check_levels, check_size
 from cat_jax.data.records import in_one_line
 from cat_jax.errors import UsageError
 
 logger = logging.getLogger(__name__)
-# (images uint8 [N, H, W, C], labels int32 [N]) by the name of the split; "all" is not split yet.
-Splits = Mapping[str, tuple[np.ndarray, np.ndarray]]
-
-MOST_CLASSES = 100_000  # Labels beyond are none: they would name as many classes.
-LARGEST = 128  # Pixels a side: the networks are made for 28 to 32, and the cost goes with the area.
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
+EIGHT_BITS = 'save it again after PIL.Image.open(file).convert("RGB")'
+# Because Pillow's `convert` clips or wraps values above 255.
+SIXTEEN_BITS = (
+    "save PIL.Image.fromarray(numpy.uint8(numpy.asarray(image) / 257)) for pixels in 0..65535"
+)
 MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # Of Pillow: what each is read as.
-SPLIT_ARRAYS = (("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("{}_image", "{}_label"))
-WHOLE_ARRAYS = (("x", "y"), ("images", "labels"), ("image", "label"))
 
 
 def read(path: Path) -> tuple[tuple[str, ...], Splits]:
     """The names of the classes, and the splits "train" and "test", or "all".
 
     Raises:
-      UsageError: for what is not of the form above, or cannot be read.
+      UsageError: if the files do not have the form above, or cannot be read.
     """
     try:
         if os.path.isdir(path):
             names, splits = _read_folder(path)
         elif path.suffix == ".npz" and os.path.isfile(path):
-            names, splits = _read_arrays(path)
+            names, splits = read_archive(path)
         else:
             raise UsageError(
                 f"config.data_dir is {path}, which is neither a folder nor an .npz file; name one "
@@ -71,16 +70,8 @@ def read(path: Path) -> tuple[tuple[str, ...], Splits]:
             f"{path} has no training image of class {', '.join(some)}; expected some of each of "
             f"the {len(names)} classes, whose labels are 0 to {len(names) - 1}."
         )
+    check_levels(str(path), splits)
     return names, splits
-
-
-def check_size(what: str, height: int, width: int) -> None:
-    """Raises UsageError unless that is the size of an image that can be trained on."""
-    if height != width or height > LARGEST:
-        raise UsageError(
-            f"{what} is {height}x{width}; expected squares of at most {LARGEST} pixels a side. "
-            "Crop and shrink all images first, each by PIL.ImageOps.fit(image, (32, 32))."
-        )
 
 
 def _read_folder(root: Path) -> tuple[tuple[str, ...], Splits]:
@@ -158,104 +149,6 @@ def _read_image(file: Path) -> np.ndarray:
         reason = in_one_line(error)
         raise UsageError(f"{file} cannot be read ({reason}); mend or delete it.") from error
     if pixels is None:
-        raise UsageError(
-            f"{file} is of mode {mode}; expected grey or RGB with 8 bits: save it anew after "
-            'PIL.Image.open(file).convert("RGB").'
-        )
+        remedy = SIXTEEN_BITS if mode.startswith(("I", "F")) else EIGHT_BITS
+        raise UsageError(f"{file} has mode {mode}; expected grey or RGB with 8 bits: {remedy}.")
     return pixels[..., None] if pixels.ndim == 2 else pixels
-
-
-def _read_arrays(file: Path) -> tuple[tuple[str, ...], Splits]:
-    try:
-        with np.load(file) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:  # Pickles are refused.
-        raise UsageError(
-            f"{file} cannot be read ({in_one_line(error)}); expected what numpy.savez writes, with "
-            "arrays of numbers or text."
-        ) from error
-    pairs = _find_pairs(file, arrays)
-    given = arrays.get("class_names")
-    texts = [arrays[y] for _, y in pairs.values() if arrays[y].dtype.kind == "U"]
-    if given is None and texts:
-        given = np.unique(np.concatenate([labels.ravel() for labels in texts]))
-    names = None if given is None else [str(name) for name in given.ravel()]
-    splits = {}
-    for name, (x, y) in pairs.items():
-        images = _as_bytes(f"{x} of {file}", arrays[x])
-        splits[name] = images, _as_labels(f"{y} of {file}", arrays[y], names)
-    shapes = {images.shape[1:] for images, _ in splits.values()}
-    if len(shapes) > 1:
-        raise UsageError(f"{file} has images of the shapes {sorted(shapes)}; expected one shape.")
-    if names is None:
-        most = max(int(labels.max()) for _, labels in splits.values())
-        names = [str(label) for label in range(most + 1)]
-    return tuple(names), splits
-
-
-def _find_pairs(file: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[str, str]]:
-    """For each split the names of its images and its labels."""
-
-    def candidates() -> Iterator[dict[str, tuple[str, str]]]:
-        for x, y in SPLIT_ARRAYS:
-            yield {name: (x.format(name), y.format(name)) for name in ("train", "test")}
-        for x, y in WHOLE_ARRAYS:
-            yield {"all": (x, y)}
-
-    for pairs in candidates():
-        used = {name for pair in pairs.values() for name in pair}
-        if used <= arrays.keys():
-            if rest := sorted(arrays.keys() - used - {"class_names"}):
-                logger.warning("%s: arrays left out: %s.", file, ", ".join(rest))
-            return pairs
-    raise UsageError(
-        f"{file} has the arrays {', '.join(arrays) or 'none'}; expected x_train, y_train, x_test "
-        "and y_test, or train_images, train_labels, test_images and test_labels, or x and y."
-    )
-
-
-def _as_bytes(what: str, images: np.ndarray) -> np.ndarray:
-    """uint8 [N, H, W, C]."""
-    images = images[..., None] if images.ndim == 3 else images
-    if images.ndim != 4 or images.shape[-1] not in (1, 3) or 0 in images.shape:
-        raise UsageError(
-            f"{what} has the shape {list(images.shape)}; expected [N, H, W], [N, H, W, 1] or "
-            "[N, H, W, 3]: channels are last, as after numpy.moveaxis(images, 1, -1)."
-        )
-    check_size(f"An image in {what}", *images.shape[1:3])
-    if images.dtype == np.uint8:
-        return images
-    if not np.issubdtype(images.dtype, np.floating):
-        raise UsageError(
-            f"{what} is {images.dtype}; expected uint8 in 0..255, or floats in [0, 1]: "
-            "images.astype(numpy.uint8)."
-        )
-    low, high = float(images.min()), float(images.max())
-    if not (low >= 0.0 and high <= 1.0):
-        raise UsageError(
-            f"{what} has values from {low:.4g} to {high:.4g}; expected [0, 1], or uint8: divide by "
-            "255, or undo the normalisation, which is config.classifier.mean and std here."
-        )
-    levels = np.rint(255 * images)
-    if (change := float(np.max(np.abs(levels - 255 * images)))) > 0.01:
-        logger.warning("%s is rounded to 8 bits, by up to %.2f/255.", what, change)
-    return levels.astype(np.uint8)
-
-
-def _as_labels(what: str, labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
-    """int32 [N]."""
-    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if labels.dtype.kind == "U" and labels.ndim == 1:
-        index = {name: i for i, name in enumerate(names or ())}
-        unknown = sorted({str(label) for label in labels} - index.keys())
-        if unknown:
-            raise UsageError(f"{what} has {unknown[0]!r}, which is not among class_names; add it.")
-        return np.array([index[str(label)] for label in labels], np.int32)
-    numbers = labels.ndim == 1 and labels.dtype.kind in "iu" and labels.size > 0
-    if not (numbers and 0 <= labels.min() and labels.max() < MOST_CLASSES):
-        raise UsageError(
-            f"{what} is {labels.dtype} of shape {list(labels.shape)}; expected whole numbers from "
-            "0 to the number of classes less 1, or text, one for each image: of one-hot rows, "
-            "numpy.argmax(labels, -1)."
-        )
-    return labels.astype(np.int32)

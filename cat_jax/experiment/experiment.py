@@ -37,10 +37,12 @@ class Experiment:
 
     Attributes:
       config: as `settings.resolve` left it.
-      num_steps: of the whole run.
+      num_steps: of the complete run.
+      steps_per_call: config.steps_per_dispatch, as far as there are so many steps between two lines
+        of the log or two checkpoints: batches of more would only take memory.
       init: () -> the state before the first step.
       step_fn: Algorithm 1 on all devices: (state, batch, key) -> (state, metrics). With
-        config.steps_per_dispatch above 1, as `step.train_step.several` has it.
+        steps_per_call above 1, as `step.train_step.several` has it.
       learning_rate: step -> rate of the classifier's optimizer.
       classifier: images -> logits.
       mask_net: images and delta -> mask.
@@ -52,6 +54,7 @@ class Experiment:
 
     config: ConfigDict
     num_steps: int
+    steps_per_call: int
     init: Callable[[], TrainState]
     step_fn: StepFn
     learning_rate: Callable[[Any], Any]
@@ -121,12 +124,14 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
     )
     if config.non_finite == "skip":
         step = skip_non_finite(step)
-    if config.steps_per_dispatch > 1:
-        step = several(step)
     num_steps = config.num_steps or clock.steps_until(config.num_epochs)
+    together = min(config.steps_per_dispatch, config.log_every, config.save_every, num_steps)
+    if together > 1:
+        step = several(step)
     return Experiment(
         config,
         num_steps,
+        together,
         jax.jit(init),
         PARALLEL[config.parallel](step, devices),
         rate,

@@ -85,7 +85,7 @@ class _Run:
         self.validator = Validator(experiment, dataset, held_out, devices)
         self.feed = data.Feed(
             *(self.split, config.seed, config.batch_size, len(devices)),
-            *(processes.places(devices), config.steps_per_dispatch),
+            *(processes.places(devices), experiment.steps_per_call),
         )
         state, self.start = processes.from_first(self._begin)
         self.state = processes.replicate(state, devices)
@@ -158,7 +158,7 @@ class _Run:
 
     def _until_event(self, step: int) -> int:
         """How many steps go in one call: none between them is followed by anything else."""
-        most = min(self.config.steps_per_dispatch, self.config.log_every - self.log.num_pending)
+        most = min(self.feed.steps_per_call, self.config.log_every - self.log.num_pending)
         for count in range(1, most):
             if self._validates_at(step + count) or self._saves_at(step + count):
                 return count
