@@ -32,9 +32,8 @@ from jax.tree_util import Partial
 from ml_collections import ConfigDict
 
 from cat_jax import attacks, data
-from cat_jax.configs import _kept
 from cat_jax.errors import UsageError
-from cat_jax.experiment import settings
+from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import build_experiment
 from cat_jax.storage import checkpoint, run_folder
 from cat_jax.training import validation
@@ -97,10 +96,10 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     """
     if run_folder.read_config(options.workdir) is None:
         raise UsageError(f"{options.workdir} holds no config.json; name a run: --workdir=runs/x.")
-    config = settings.resolve(_kept.get_config(str(options.workdir)))
+    config = settings.resolve(run_config.get_config(str(options.workdir)))
     dataset = data.load(config.dataset, options.data_dir or config.data_dir)
     classifier, variables, step = restore(config, dataset, options)
-    epsilon = settings.radius("test.epsilon", config.test.epsilon)
+    epsilon = config.test.epsilon
     split = chosen(dataset.test, options.num_examples)
     images, labels = np.asarray(data.to_unit(split.images)), split.labels
 

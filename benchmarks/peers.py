@@ -125,12 +125,9 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
     f, g = (
         torch_networks.twin(network, variables_of(net), spec.image_shape) for network, net in pairs
     )
-    epsilon, step_size, start = (
-        settings.radius(f"config.attack.{field}", config.attack[field])
-        for field in ("epsilon", "step_size", "start_radius")
-    )
+    attack, start = config.attack, config.attack.start_radius
     published = torch_step.Recipe(
-        *(epsilon, step_size, config.attack.num_steps, config.attack.kappa, config.attack.clip),
+        *(attack.epsilon, attack.step_size, attack.num_steps, attack.kappa, attack.clip),
         *(config.method.beta, config.method.beta1),
     )
     x, y = torch_networks.to_torch(images), torch.tensor(labels).long()

@@ -75,14 +75,13 @@ from cat_jax.cli.command_line import (
     fail,
     parse,
 )
-from cat_jax.configs import _kept
 from cat_jax.errors import Damaged, UsageError
 from cat_jax.evaluation import robustness
-from cat_jax.experiment import settings
+from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.report import tables
 from cat_jax.runtime import backend, processes, terminal
-from cat_jax.storage import run_folder, verify
+from cat_jax.storage import checkpoint, run_folder, verify
 from cat_jax.training import loop
 from cat_jax.weights.loading import Loaded
 
@@ -109,9 +108,9 @@ def run(
     Raises:
       UsageError: for what the caller can mend.
     """
-    given = None if config is None else settings.resolve(config)
     wanted = mode == "evaluate" and not weights_file
-    resolved = processes.from_first(lambda: _settle(given, workdir, wanted))
+    given = processes.from_first(lambda: _settle(config, workdir, wanted))
+    resolved = settings.resolve(given)
     devices = jax.devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
     processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
@@ -123,17 +122,20 @@ def run(
         loaded = processes.from_first(
             lambda: weights.load(weights_file, network, image_shape=shape)
         )
-        settings.refuse_other_labels(weights_file, loaded.fields, resolved)
+        run_config.refuse_other_labels(weights_file, loaded.fields, resolved)
     with contextlib.ExitStack() as stack:
 
         def claim() -> None:
             stack.enter_context(run_folder.claimed(workdir))
-            _settle(resolved, workdir, wanted)  # Again: it may have been another's until now.
+            _settle(given, workdir, wanted)  # Again: it may have been another's until now.
             run_folder.refuse_other_data(workdir, dataset.fingerprint)
+            if mode == "train":
+                last = workdir / "checkpoints" / "last"
+                checkpoint.refuse_fewer_steps(last, experiment.num_steps)
 
         processes.from_first(claim)
         try:
-            return _run(experiment, dataset, workdir, mode, command, loaded)
+            return _run(experiment, dataset, workdir, mode, command, loaded, given)
         except Damaged as error:
             raise UsageError(str(error)) from error
         except BrokenPipeError:  # Standard output's.
@@ -146,10 +148,10 @@ def run(
 
 
 def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> ConfigDict:
-    """The resolved config, by default the one that the workdir was made with.
+    """The config, by default the one that the workdir was made with.
 
     Args:
-      config: resolved, or None.
+      config: as given, or None.
       workdir: of the run.
       wanted: whether there have to be checkpoints.
 
@@ -157,9 +159,9 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> C
       UsageError: if there is neither, or the workdir is of another, or has nothing to evaluate.
     """
     if run_folder.read_config(workdir) is not None:
-        kept = settings.resolve(_kept.get_config(str(workdir)))
+        kept = run_config.get_config(str(workdir))
         config = config or kept
-        run_folder.refuse_other(workdir, settings.as_dict(kept), settings.as_dict(config))
+        run_config.refuse_other(workdir, settings.resolve(kept), settings.resolve(config))
     if config is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
     if wanted and not (workdir / "checkpoints").is_dir():
@@ -174,13 +176,15 @@ def _run(
     mode: str,
     command: str,
     loaded: Loaded | None,
+    given: ConfigDict,
 ) -> bool:
     """What `run` does in a workdir that is its own."""
     config, devices = experiment.config, jax.devices()
     for name in run_folder.LINES:  # What is damaged is said now, and not after the training.
         run_folder.read_lines(workdir, name)
     if mode == "train" or run_folder.read_config(workdir) is None:
-        run_folder.write_config(workdir, settings.as_dict(config), dataset.fingerprint)
+        fields = settings.as_dict(config), settings.given(given, config)
+        run_folder.write_config(workdir, *fields, dataset.fingerprint)
     logger.info("%s", banner.banner(experiment, dataset, workdir, trains=mode == "train"))
     whole = mode == "evaluate" or loop.train(experiment, dataset, workdir, devices)
     mask_text = ""

@@ -3,8 +3,10 @@
 A config file starts from `get_config()`, changes fields, and applies one of its variants:
 `--config=configs/digits.py:standard`. Any field can be overridden: `--config.method.beta1=0.1`.
 
-Radii and step sizes are strings on the [0, 1] pixel scale, "8/255" or "0.0314". Fields that
-are None follow `conventions`; the tables `by_convention` say what that means.
+Radii and step sizes are text on the [0, 1] pixel scale, "8/255" or "0.0314"; "epsilon/20" is a
+part of the same section's epsilon. A field that is None follows another one, which its comment
+names, or else `conventions`. What each field accepts, and what it decides, is in
+`cat_jax/experiment/fields.py`.
 """
 
 from collections.abc import Mapping
@@ -54,23 +56,30 @@ VARIANTS |= {
 
 def variants(*tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """`VARIANTS`, with the overrides of each table added to those of the same name."""
-    made = {name: dict(overrides) for name, overrides in VARIANTS.items()}
+    merged = {name: dict(overrides) for name, overrides in VARIANTS.items()}
     for table in tables:
         for name, overrides in table.items():
-            made[name] |= overrides
-    return made
+            merged[name] |= overrides
+    return merged
 
 
 def get_config() -> ConfigDict:
-    """Every field with its default; the conventions of CIFAR (facts differ on MNIST)."""
+    """Every field with its default, locked: a misspelt field is an error."""
     config = ConfigDict()
-    config.seed = 0  # Of initialisation, batches, augmentation, noise and the validation split.
+    config.seed = 0  # For initialisation, batches, augmentation, noise and the validation split.
     config.variant = ""  # Set by the config file; recorded with every result.
-    config.conventions = "released"  # "released": as the authors' code does; "paper": as its text.
+    # Where the paper and the published code differ, "released" follows the code, "paper" the text.
+    # `recipe` is the part of them that is meant: "cifar", "wide_resnet" or "mnist".
+    config.conventions = "released"
+    config.recipe = "cifar"
+
+    # Threat model: "linf", or "l2" for PGD and FGSM alone. Training attack, validation and tests
+    # follow it, except where they have a norm or an epsilon of their own.
+    config.threat = ConfigDict({"norm": "linf", "epsilon": "8/255"})
 
     # Data. Sizes in examples.
     config.dataset = "digits"  # digits, mnist, cifar10, cifar100, synthetic, own: your images.
-    # Folder that `python -m cat_jax.data` prepares; of own, a folder of images or an .npz file.
+    # Folder that `python -m cat_jax.data` prepares; for own, a folder of images or an .npz file.
     config.data_dir = "~/tensorflow_datasets"
     config.num_validation = 0  # Held out of the training split; 0: train on all, best/ is last/.
     config.selection = "validation"  # What chooses best/: "validation", or "test" (optimistic).
@@ -79,18 +88,18 @@ def get_config() -> ConfigDict:
 
     # Networks (sec. 5.1). mean and std, on the [0, 1] scale, are applied inside the classifier.
     config.classifier = ConfigDict({"name": "SmallCNN", "mean": (), "std": ()})
-    config.classifier.depth = 34  # Of WideResNet: 6n + 4.
-    config.classifier.widen_factor = 10  # Of WideResNet.
-    config.classifier.normalize = True  # False: mean and std are left unused.
+    config.classifier.depth = 34  # WideResNet only: 6n + 4.
+    config.classifier.widen_factor = 10  # WideResNet only.
+    config.classifier.normalize = True  # False: mean and std are not used.
     config.mask_net = ConfigDict({"name": "SmallMask"})
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).
     config.parallel = "pmap"  # Or "shard_map": the same step over all devices by the newer API.
-    config.sync_batch_norm = True  # Batch statistics over all devices; False: each its own.
-    # Of what lies inside the networks of a training step; "bfloat16": weights, statistics, losses
-    # and images stay float32. Validations and tests are in float32.
+    config.sync_batch_norm = True  # Batch statistics over all devices; False: each device its own.
+    # "bfloat16": the inside of the networks in a training step; weights, statistics, losses and
+    # images stay float32, and so do validations and tests.
     config.precision = "float32"
     config.remat = False  # Recompute each block in backward passes: less memory, one more forward.
-    config.average_decay = 0.0  # Of a moving average of the classifier, evaluated too; 0: none.
+    config.average_decay = 0.0  # Moving average of the classifier, evaluated too; 0: none.
 
     # Method (Algorithm 1, and the paper's appendix for the others).
     config.method = method = ConfigDict()
@@ -100,27 +109,27 @@ def get_config() -> ConfigDict:
     method.weighted = True  # Weigh the natural cross-entropy as Eq. 8 does; ablation A1: False.
     method.kl_p = placeholder(str)  # P of both KL(P || Q): "calibrated" or "reference" (x, x').
     method.certain = placeholder(float)  # c in the weight c - p(y | x) of Eq. 8.
-    # Batch norm of the classifier under phi's loss: "inference" or "training".
-    method.mask_loss_batch_norm = placeholder(str)
+    method.mask_loss_batch_norm = placeholder(str)  # Mode of the classifier under phi's loss.
     method.closing_forward = placeholder(bool)  # One more forward on x after both updates.
     method.weight = 5.0  # lambda of MART and of logit pairing.
-    method.pairing = "norm"  # Of logits: "norm" (the paper's appendix) or "mean_square".
-    method.natural_weight = 0.0  # Of the two cross-entropies of logit pairing.
+    method.pairing = "norm"  # Pairing of logits: "norm" (the paper's appendix) or "mean_square".
+    method.natural_weight = 0.0  # Weights of the two cross-entropies of logit pairing.
     method.adversarial_weight = 1.0
 
     # Training attack (Eq. 9).
     config.attack = attack = ConfigDict()
     attack.loss = "cross_entropy"  # Or "margin": C&W's, "kl": TRADES'.
-    attack.kappa = 50.0  # Of the margin loss, in logits.
-    attack.epsilon = "8/255"  # Radius of the L-infinity ball.
-    attack.step_size = "2/255"  # "epsilon/20" is understood too.
+    attack.kappa = 50.0  # Bound of the margin loss, in logits.
+    attack.norm = placeholder(str)  # Follows threat.norm.
+    attack.epsilon = placeholder(str)  # Follows threat.epsilon.
+    attack.step_size = "2/255"
     attack.num_steps = 10
     attack.start = "uniform"  # Or "gaussian", for which start_std is the scale.
-    attack.start_radius = placeholder(str)  # Of the uniform start. "epsilon": the ball's; "0": x.
+    attack.start_radius = placeholder(str)  # For the uniform start. "epsilon": the ball; "0": x.
     attack.start_std = "0.001"
     attack.clip = placeholder(bool)  # Keep x' in [0, 1]; without, it is another threat model.
-    attack.batch_norm = placeholder(str)  # Of the attacked classifier: "inference", "training".
-    attack.closing_forward = placeholder(bool)  # One more forward on what the attack found.
+    attack.batch_norm = placeholder(str)  # Mode of the attacked classifier.
+    attack.closing_forward = placeholder(bool)  # One more forward on the attack's images.
     attack.tau_epochs = (30, 50, 70)  # First epochs, from 0, of FAT's tau = 1, 2, 3.
 
     # Adversarial weight perturbation: each kernel moves by gamma times its norm. 0: none.
@@ -138,9 +147,10 @@ def get_config() -> ConfigDict:
 
     # What chooses best/: accuracy on the validation split and under an attack, and how often.
     config.validation = validation = ConfigDict()
-    validation.chosen_by = "sum"  # Of both, or "robust" alone: early stopping of Rice et al.
+    validation.chosen_by = "sum"  # Or "robust" accuracy alone: early stopping of Rice et al.
     validation.every_epochs = 1
-    validation.epsilon = "8/255"
+    validation.norm = placeholder(str)  # Follows threat.norm.
+    validation.epsilon = placeholder(str)  # Follows threat.epsilon.
     validation.step_size = "2/255"
     validation.num_steps = 10
     validation.random_start = True
@@ -151,16 +161,17 @@ def get_config() -> ConfigDict:
     # results.jsonl; or several of these: "paper,standard", "natural,square".
     config.evaluation = "paper"
     config.test = test = ConfigDict()
-    test.epsilon = "8/255"  # FGSM and PGD.
+    test.norm = placeholder(str)  # Follows threat.norm.
+    test.epsilon = placeholder(str)  # Follows threat.epsilon.
     test.step_size = "0.003"
-    test.cw_epsilon = "0.031"
+    test.cw_epsilon = "epsilon"  # Radius of C&W.
     test.cw_kappa = 50.0
     test.cw_random_start = placeholder(bool)
     test.unclipped = False  # Also PGD without [0, 1]: the published MNIST numbers.
     test.num_restarts = 0  # Also PGD-40 from so many random starts; 0: not.
-    test.num_queries = 5000  # Of Square, for each image (sec. 5.1).
+    test.num_queries = 5000  # Queries of Square for each image (sec. 5.1).
     test.num_examples = 0  # A random subset of so many, balanced over the classes; 0: all.
-    test.subset_seed = 0  # Of that choice; not config.seed, so that runs share the subset.
+    test.subset_seed = 0  # For that choice; not config.seed, so that runs share the subset.
     test.num_checked = 64  # Images on which the classifier is checked for false robustness; 0: not.
     test.save_adversarial = "none"  # "float32"; "uint8": rounded to 8 bits, and attacked so.
     test.batch_size = 250
@@ -169,8 +180,7 @@ def get_config() -> ConfigDict:
     config.log_every = 50
     config.save_every = 500
     config.keep_checkpoints = 2  # In last/; more than one, so that a damaged one costs little.
-
-    config.by_convention = _conventions()
+    config.lock()
     return config
 
 
@@ -195,7 +205,7 @@ def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
     optimizer.name = "sgd"  # Or "adam".
     optimizer.learning_rate = 0.1
-    optimizer.momentum = 0.9  # Of SGD.
+    optimizer.momentum = 0.9  # SGD only.
     optimizer.weight_decay = 5e-4  # Coupled: added to the gradient before momentum.
     optimizer.decay = "all"  # Or "kernels": spares biases and what normalisation learns.
     optimizer.schedule = "drops"  # Or "cosine" to 0, "cyclic": up to 2/5 of num_epochs and down.
@@ -203,58 +213,3 @@ def _optimizer() -> ConfigDict:
     optimizer.drop_factors = (0.1,)  # One for all drops, or one for each.
     optimizer.per = "epoch"  # The rate follows whole epochs, or at each "iteration" their fraction.
     return optimizer
-
-
-def _conventions() -> ConfigDict:
-    """What the two conventions set, by the path of the field."""
-    return ConfigDict(
-        {
-            "paper": {
-                "mask_net": {"sees": "pair"},
-                "method": {
-                    "kl_p": "calibrated",
-                    "certain": 1.0,
-                    "mask_loss_batch_norm": "inference",
-                    "closing_forward": False,
-                },
-                "attack": {
-                    "start_radius": "epsilon",
-                    "clip": True,
-                    "batch_norm": "inference",
-                    "closing_forward": False,
-                },
-                "optimizer": {"drop_epochs": (100, 120)},
-                "mask_optimizer": {"drop_epochs": (100, 120)},
-                "validation": {"clip": True},
-                "test": {"cw_random_start": False},
-            },
-            "released": {
-                "mask_net": {"sees": "sum"},
-                "method": {
-                    "kl_p": "reference",
-                    "certain": 1.0000001,
-                    "mask_loss_batch_norm": "training",
-                    "closing_forward": True,
-                },
-                "attack": {
-                    "start_radius": "epsilon",
-                    "clip": True,
-                    "batch_norm": "training",
-                    "closing_forward": True,
-                },
-                "optimizer": {"drop_epochs": (100, 120)},
-                "mask_optimizer": {"drop_epochs": (100, 120)},
-                "validation": {"clip": True},
-                "test": {"cw_random_start": True},
-            },
-        }
-    )
-
-
-def drop_learning_rates(
-    config: ConfigDict, *, paper: tuple[int, ...], released: tuple[int, ...]
-) -> None:
-    """Sets the epochs of both networks' learning-rate drops, for each convention."""
-    for name, epochs in (("paper", paper), ("released", released)):
-        config.by_convention[name].optimizer.drop_epochs = epochs
-        config.by_convention[name].mask_optimizer.drop_epochs = epochs

@@ -16,29 +16,26 @@ VARIANTS = default.variants({"trades": {"method.beta": 6.0}, "fat": {"method.bet
 def get_config(variant: str = "cat_cent") -> ConfigDict:
     """The config of one of `VARIANTS`."""
     config = default.get_config()
+    config.threat.epsilon = "0.15"
     config.dataset = "digits"
     config.num_validation = 144
     config.method.beta = 2.0
     config.method.beta1 = 0.05
-    config.attack.epsilon = "0.15"
-    config.attack.step_size = "0.03"
+    config.attack.step_size = "epsilon/5"
     config.attack.num_steps = 10
     config.batch_size = 128
     config.num_epochs = 60
     for optimizer in (config.optimizer, config.mask_optimizer):
         optimizer.name = "adam"
         optimizer.weight_decay = 0.0
+        optimizer.drop_epochs = (45,)
     config.optimizer.learning_rate = 2e-3
     # Faster, the mask closes before there is an attack to hide: 776 steps at 1e-3 left M = 0.
     config.mask_optimizer.learning_rate = 1e-4
-    default.drop_learning_rates(config, paper=(45,), released=(45,))
     config.validation.every_epochs = 10
-    config.validation.epsilon = "0.15"
-    config.validation.step_size = "0.03"
+    config.validation.step_size = "epsilon/5"
     config.evaluation = "natural,fgsm,pgd20,pgd100,cw_inf"  # Square takes longer than training.
-    config.test.epsilon = "0.15"
-    config.test.step_size = "0.015"
-    config.test.cw_epsilon = "0.15"
+    config.test.step_size = "epsilon/10"
     config.test.batch_size = 360
     config.log_every = 10
     return default.apply_variant(config, variant, VARIANTS)

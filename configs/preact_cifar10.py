@@ -102,4 +102,5 @@ def base() -> ConfigDict:
     config.classifier.mean = (0.4914, 0.4822, 0.4465)
     config.classifier.std = (0.2471, 0.2435, 0.2616)
     config.mask_net.name = "ResNetMask"
+    config.test.cw_epsilon = "0.031"
     return config

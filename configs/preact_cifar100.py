@@ -27,5 +27,6 @@ def get_config(variant: str = "cat_cw") -> ConfigDict:
     config.num_epochs = 120
     config.classifier.mean = (0.50707516, 0.48654887, 0.44091784)
     config.classifier.std = (0.26733429, 0.25643846, 0.27615047)
-    default.drop_learning_rates(config, paper=(100, 110), released=(100, 110))
+    for optimizer in (config.optimizer, config.mask_optimizer):
+        optimizer.drop_epochs = (100, 110)
     return default.apply_variant(config, variant, VARIANTS)

@@ -40,5 +40,5 @@ def get_config(variant: str = "cat_cw") -> ConfigDict:
     """The config of one of `VARIANTS`."""
     config = preact_cifar10.base()
     config.classifier.name = "WideResNet"
-    default.drop_learning_rates(config, paper=(100, 120), released=(100, 110))
+    config.recipe = "wide_resnet"
     return default.apply_variant(config, variant, VARIANTS)

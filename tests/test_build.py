@@ -95,12 +95,12 @@ def test_a_wide_network_has_the_depth_and_width_of_the_config():
 def test_conventions_fill_in_what_is_not_set_and_only_that():
     config = mnist.get_config()
     released = settings.resolve(config)
-    assert (released.mask_net.sees, released.attack.start_radius) == ("sum", "0.1")
+    assert (released.mask_net.sees, released.attack.start_radius) == ("sum", 0.1)
     assert not released.attack.clip and released.method.certain == 1.0000001
     config.conventions, config.attack.clip = "paper", False
     paper = settings.resolve(config)
     assert (paper.mask_net.sees, paper.method.kl_p) == ("pair", "calibrated")
-    assert paper.attack.start_radius == paper.attack.epsilon == "0.4"
+    assert paper.attack.start_radius == paper.attack.epsilon == 0.4
     assert not paper.attack.clip and paper.validation.clip
     assert config.mask_net.sees is None, "resolve must leave its argument as it was"
 
@@ -192,7 +192,7 @@ def test_radii_in_epsilons():
     config = mnist.get_config("trades")
     config.attack.epsilon = "0.3"
     resolved = settings.resolve(config)
-    assert settings.radius("attack.step_size", resolved.attack.step_size) == 0.015
+    assert resolved.attack.step_size == 0.015
     assert resolved.attack.clip and resolved.attack.start == "gaussian"
 
 
@@ -238,7 +238,7 @@ def test_each_published_row_is_a_variant_and_at_most_two_overrides():
         ({"optimizer.drop_factors": (0.1, 0.2)}, "2 values for 1 drop_epochs"),
         ({"attack.loss": "kl", "attack.start_radius": "0"}, "the attack would go nowhere"),
         ({"num_parts": 3}, "does not divide over 1 devices in 3 parts each.*multiple of 3"),
-        ({"average_decay": 1.0}, "expected less than 1"),
+        ({"average_decay": 1.0}, "expected at least 0, less than 1"),
         ({"awp.gamma": -0.1}, "expected at least 0"),
         ({"optimizer.name": "lion"}, "available: sgd, adam"),
         ({"augment": "mixup"}, "available: none, crop_flip"),
@@ -286,25 +286,9 @@ def test_a_batch_that_does_not_divide_over_the_devices_is_refused():
         small_runs.experiment(small_runs.config(batch_size=10), num_devices=4)
 
 
-@pytest.mark.parametrize(
-    "text, value", [("8/255", 8 / 255), ("0.0314", 0.0314), ("0", 0), ("1", 1)]
-)
-def test_radii_are_fractions_or_decimals(text, value):
-    assert settings.radius("attack.epsilon", text) == pytest.approx(value, abs=1e-15)
-
-
 def test_an_unknown_variant_names_those_that_there_are():
     with pytest.raises(UsageError, match="'cat_cwe' is unknown; available: cat_cent, cat_cw"):
         digits.get_config("cat_cwe")
-
-
-def test_equal_configs_have_equal_fingerprints():
-    one, two = (settings.fingerprint(settings.resolve(digits.get_config())) for _ in range(2))
-    assert one == two
-    assert one != settings.fingerprint(settings.resolve(digits.get_config("cat_cw")))
-    elsewhere = digits.get_config()
-    elsewhere.data_dir = "/elsewhere"
-    assert one == settings.fingerprint(settings.resolve(elsewhere)), "the data have their own"
 
 
 def test_a_run_begins_with_the_same_bits_however_they_are_compiled():

@@ -19,16 +19,17 @@ from absl.testing import flagsaver
 from hypothesis import strategies as st
 
 from cat_jax import data, main
-from cat_jax.cli import command_line, sweep
+from cat_jax.cli import command_line
 from cat_jax.configs import digits
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import settings
+from cat_jax.experiment.fields import FIELDS
 from cat_jax.report import page
 from cat_jax.runtime import terminal
 from cat_jax.training import loop
 
 SCHEMA = digits.get_config()
-PATHS = list(sweep._paths(SCHEMA))
+PATHS = list(FIELDS)
 WORDS = ["", "none", "None", "all", "nan", "high", "8", "8/255", "0.3", "-1", "1e400", "é", "'"]
 # Values that some field of text takes; most do not fit the others.
 CHOICES = [

@@ -25,7 +25,7 @@ cli main __main__
 LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.split()}
 # Rooms and single modules that start without jax, with all that they import.
 WITHOUT_JAX = {"errors", "intervals", "configs", "report", "paper"}
-WITHOUT_JAX |= {"experiment.settings"}
+WITHOUT_JAX |= {"experiment.settings", "experiment.fields"}
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "chex"}
 FILES = sorted(path for top in ("cat_jax", "configs") for path in (ROOT / top).rglob("*.py"))
 

@@ -10,16 +10,15 @@ from absl.testing import flagsaver
 
 from cat_jax import data, main
 from cat_jax.cli import command_line
-from cat_jax.configs import _kept
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
-from cat_jax.experiment import settings
+from cat_jax.experiment import run_config, settings
 from cat_jax.runtime import terminal
 from cat_jax.storage import files, run_folder
 
 BAD = {
     "unknown variant": (["--config=cat_jax:digits:cat_cwe"], "available: cat_cent"),
-    "misspelt field": (["--config.method.beat=1"], 'Did you mean "beta"'),
+    "misspelt field": (["--config.method.beat=1"], "did you mean method.beta?"),
     "epsilon on the wrong scale": (["--config.attack.epsilon=8"], "write 8/255"),
     "wrong type": (["--config.method.beta=high"], "could not convert string to float: 'high'"),
     "no such config file": (["--config=configs/nope.py"], "--config=cat_jax:NAME"),
@@ -169,8 +168,8 @@ def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_wit
     argv = ["main", "--workdir", str(finished), "--config.evaluation=standard"]
     flag = command_line.find_config(argv)[1].removeprefix("--config=")
     path, _, workdir = flag.partition(":")
-    assert (path, workdir) == (_kept.__file__, str(finished))
-    config = _kept.get_config(workdir)
+    assert (path, workdir) == (run_config.__file__, str(finished))
+    config = run_config.get_config(workdir)
     assert settings.as_dict(settings.resolve(config)) == kept
     config.evaluation = "standard"
     config.method.beta = 3.0  # Floats stay floats: types are those of the schema.

@@ -135,7 +135,7 @@ def test_saved_images_break_what_they_are_said_to_break(workdir, kind, dtype):
     experiment, dataset, _ = small_runs.experiment(config)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     state = checkpoint.restore(found, jax.eval_shape(experiment.init))
-    logits_fn = Partial(experiment.classifier.apply, validation.weights(state)[""])
+    logits_fn = Partial(experiment.classifier.apply, validation.weights_of(state)[""])
     natural, broken = data.to_unit(dataset.test.images), 0
     suffix = "_uint8" if kind == "uint8" else ""
     for attack in ("pgd20", "apgd_ce"):

@@ -53,8 +53,8 @@ def test_values_have_the_types_of_their_fields(config):
 @pytest.mark.parametrize(
     "sweeps, seeds, what",
     [
-        (["beta2=1,2"], [], "No field is called 'beta2'"),
-        (["epsilon=0.1,0.2"], [], "can be attack.epsilon or test.epsilon or validation.eps"),
+        (["beta2=1,2"], [], "no field beta2; did you mean"),
+        (["epsilon=0.1,0.2"], [], "can be threat.epsilon or attack.epsilon or"),
         (["beta1"], [], "expected FIELD=VALUE,VALUE"),
         (["beta1=0.1,"], [], "expected FIELD=VALUE,VALUE"),
         (["beta1=high"], [], "'high' for method.beta1; expected float"),

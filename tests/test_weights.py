@@ -14,7 +14,7 @@ import pytest
 from cat_jax import networks, weights
 from cat_jax.configs import preact_cifar10, preact_cifar100
 from cat_jax.errors import UsageError
-from cat_jax.experiment import settings
+from cat_jax.experiment import run_config, settings
 from cat_jax.weights import pytorch_names, recognition, weight_files
 from cat_jax.weights.weight_files import Part
 
@@ -187,14 +187,14 @@ def test_the_authors_names_of_files_tell_the_config(name, fields):
 
 
 def test_a_file_is_not_evaluated_under_the_name_of_another_config():
-    said = recognition.fields_of_file_name("RN_b_5_b1_01_e8_cw.pth")
+    labels = recognition.fields_of_file_name("RN_b_5_b1_01_e8_cw.pth")
     config = preact_cifar10.get_config("cat_cw")
     config.method.beta1 = 0.1
-    settings.refuse_other_labels("f", said, settings.resolve(config))
+    run_config.refuse_other_labels("f", labels, settings.resolve(config))
     config.method.beta1, config.attack.epsilon = 0.3, "0.031"
-    message = r"f is of method.beta1 0.1, not 0.3, attack.epsilon 0.0313.*, not 0.031; evaluate"
+    message = r"f was trained with method.beta1 0.1, not 0.3, attack.epsilon 8/255, not 0.031; "
     with pytest.raises(UsageError, match=message):
-        settings.refuse_other_labels("f", said, settings.resolve(config))
+        run_config.refuse_other_labels("f", labels, settings.resolve(config))
 
 
 def test_the_authors_files_normalise_as_cifar_does(wide, tmp_path):

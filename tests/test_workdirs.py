@@ -69,7 +69,7 @@ def test_a_workdir_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
 
 def test_other_data_are_refused_by_both_fingerprints(tmp_path):
     run_folder.refuse_other_data(tmp_path, "any")
-    run_folder.write_config(tmp_path, {"seed": 0}, 64 * "a")
+    run_folder.write_config(tmp_path, {"seed": 0}, {}, 64 * "a")
     assert run_folder.read_config(tmp_path) == {"seed": 0}
     run_folder.refuse_other_data(tmp_path, 64 * "a")
     with pytest.raises(UsageError, match=r"aaaaaaaaaaaa there, bbbbbbbbbbbb now; .*data_dir"):
@@ -77,7 +77,7 @@ def test_other_data_are_refused_by_both_fingerprints(tmp_path):
 
 
 def test_a_config_that_was_changed_or_is_lost_is_refused(tmp_path):
-    run_folder.write_config(tmp_path, {"beta": 5.0}, "data")
+    run_folder.write_config(tmp_path, {"beta": 5.0}, {}, "data")
     file = tmp_path / "config.json"
     file.write_text(file.read_text().replace("5.0", "4.0"))
     with pytest.raises(UsageError, match=r"config.json is damaged"):

@@ -6,6 +6,7 @@ import jax
 
 from cat_jax import __version__, data
 from cat_jax.experiment.experiment import Experiment
+from cat_jax.experiment.limits import radius_text
 
 INTERRUPTED = 130  # Exit status after Ctrl-C, as shells have it: what is done is kept.
 
@@ -31,10 +32,10 @@ def banner(
         f"train on, {config.num_validation} to validate, {len(dataset.test.labels)} to test",
         "networks": f"{config.classifier.name}, {config.mask_net.name}",
         "method": f"{config.method.name}, conventions {config.conventions}, seed {config.seed}; "
-        f"epsilon {config.attack.epsilon}, {config.attack.num_steps} steps of attack",
+        f"epsilon {radius_text(config.attack.epsilon)}, {config.attack.num_steps} steps of attack",
         "training": f"{experiment.num_steps} steps of {config.batch_size} images, "
         f"{experiment.num_steps * config.batch_size / num_train:.3g} epochs",
-        "attacks": f"{', '.join(names) or 'none'}; epsilon {config.test.epsilon}",
+        "attacks": f"{', '.join(names) or 'none'}; epsilon {radius_text(config.test.epsilon)}",
         "devices": f"{len(devices)} ({devices[0].device_kind}), {jax.process_count()} process(es)",
         "files": f"{workdir}/, in the end report.html",
     }

@@ -1,6 +1,7 @@
 """The command line of `cat_jax.main`: its flags, and what is wrong with it in one line."""
 
 import pathlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -9,17 +10,23 @@ import jax
 from absl import app, flags
 from ml_collections import config_flags
 
-from cat_jax import configs
+from cat_jax.cli import config_files
 from cat_jax.errors import UsageError
+from cat_jax.experiment import run_config, settings
+from cat_jax.experiment.fields import FIELDS
 from cat_jax.runtime import processes, terminal
 from cat_jax.storage import run_folder
 
-CONFIGS = pathlib.Path(configs.__file__).parent
+# --config.PATH=VALUE, --noconfig.PATH, --config.PATH[0]=VALUE.
+OVERRIDE = re.compile(r"--?(no)?config\.(?P<path>[^=\[]*)")
 
+# The command line as it is read: without flag files, and with the path of the config.
+ARGUMENTS: list[str] = []
 CONFIG = config_flags.DEFINE_config_file(
     "config",
     None,
     "An installed config or a file, and a variant: cat_jax:digits:cat_cent, configs/digits.py:at.",
+    sys_argv=ARGUMENTS,
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
 MODE = flags.DEFINE_enum(
@@ -65,16 +72,48 @@ def parse(argv: Sequence[str]) -> list[str]:
 
 
 def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
-    """Reads the command line into `values`, of which one may be a config."""
+    """Reads the command line into `values`, one of which may be a config.
+
+    What is wrong ends the process with one line; a bug in a config file, with its traceback.
+    """
+    file = ""
     try:
-        rest: list[str] = values(find_config(argv))
+        arguments = [*argv[:1], *values.read_flags_from_files(list(argv[1:]), force_gnu=False)]
+        arguments = find_config(arguments)
+        configs = [value for _, _, value in _values(arguments, "config")]
+        file = configs[-1].partition(":")[0] if configs else ""
+        _check_overrides(arguments, has_config=bool(configs))
+        ARGUMENTS[:] = arguments
+        rest: list[str] = values(arguments)
+        if configs:
+            config_files.check_loaded(values["config"].value, file)
         if len(rest) > 1:
             raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
         return rest
-    except (AttributeError, KeyError) as error:  # An override of a field that there is not.
-        fail(f"The config has no such field: {error.args[0]} All are in {CONFIGS / 'default.py'}.")
     except Exception as error:
-        fail(str(error))
+        frames, line = config_files.describe(error, file)
+        sys.stderr.write(frames)
+        fail(line)
+
+
+def _check_overrides(argv: Sequence[str], *, has_config: bool) -> None:
+    """Raises UsageError for an override of a field that does not exist or that is derived."""
+    for argument in argv:
+        name = OVERRIDE.match(argument)
+        if name is None:
+            continue
+        path = name["path"]
+        if not has_config:
+            workdirs = [value for _, _, value in _values(argv, "workdir")]
+            where = f" and {workdirs[-1]} holds no config.json" if workdirs else ""
+            raise UsageError(
+                f"--config.{path} changes a field of a config, but no config is named{where}; "
+                "name one with --config=cat_jax:digits, or the workdir of a run."
+            )
+        if path not in FIELDS:
+            raise UsageError(settings.unknown_field(path))
+        if FIELDS[path].derived:
+            raise UsageError(settings.derived_field(path))
 
 
 def find_config(argv: Sequence[str]) -> list[str]:
@@ -85,15 +124,15 @@ def find_config(argv: Sequence[str]) -> list[str]:
     Raises:
       UsageError: if there is no such file.
     """
-    found = list(argv)
-    named = list(_values(found, "config"))
-    for place, flag, value in named:
-        found[place] = flag + _config_file(value)
-    verifies = "verify" in [value for _, _, value in _values(found, "mode")]
-    for _, _, workdir in [] if named or verifies else list(_values(found, "workdir"))[-1:]:
+    arguments = list(argv)
+    configs = list(_values(arguments, "config"))
+    for place, flag, value in configs:
+        arguments[place] = flag + config_files.path_of(value)
+    verifies = "verify" in [value for _, _, value in _values(arguments, "mode")]
+    for _, _, workdir in [] if configs or verifies else list(_values(arguments, "workdir"))[-1:]:
         if run_folder.read_config(pathlib.Path(workdir)) is not None:
-            found.insert(1, f"--config={CONFIGS / '_kept.py'}:{workdir}")
-    return found
+            arguments.insert(1, f"--config={run_config.__file__}:{workdir}")
+    return arguments
 
 
 def _values(argv: Sequence[str], name: str) -> Iterator[tuple[int, str, str]]:
@@ -107,23 +146,8 @@ def _values(argv: Sequence[str], name: str) -> Iterator[tuple[int, str, str]]:
                 yield i + 1, "", argv[i + 1]
 
 
-def _config_file(value: str) -> str:
-    if value.startswith("cat_jax:"):
-        name, *variant = value.removeprefix("cat_jax:").split(":", 1)
-        value = ":".join([str(CONFIGS / f"{name}.py"), *variant])
-    path = pathlib.Path(value.partition(":")[0])
-    if not path.is_file():
-        names = sorted(f.stem for f in CONFIGS.glob("[!_]*.py") if f.stem != "default")
-        raise UsageError(
-            f"There is no config file {path}; name one, or an installed one as "
-            f"--config=cat_jax:NAME with NAME one of {', '.join(names)}."
-        )
-    return value
-
-
 def fail(text: str) -> NoReturn:
     """Says what is wrong in one line, and ends with status 2."""
-    text = text.rpartition("UsageError: ")[2]  # The flags library wraps ours in a traceback.
     text = f"error: {' '.join(text.split())}"
     print(terminal.coloured(text, terminal.RED, sys.stderr), file=sys.stderr)
     if jax.distributed.is_initialized():

@@ -4,13 +4,14 @@ import itertools
 import logging
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
+from cat_jax.experiment.fields import FIELDS
 from cat_jax.storage import files, run_folder
 
 logger = logging.getLogger(__name__)
@@ -109,8 +110,8 @@ def run_all(
 
 def is_done(config: ConfigDict, workdir: pathlib.Path, num_steps: int, attacks: set[str]) -> bool:
     """Whether a workdir is of this config, and holds results of all attacks at its last step."""
-    resolved = settings.as_dict(settings.resolve(config))
-    if run_folder.read_config(workdir) != resolved:
+    kept = run_folder.read_config(workdir)
+    if kept is None or settings.fingerprint(kept) != settings.fingerprint(settings.resolve(config)):
         return False
     lines = files.read_json_lines(workdir / "results.jsonl")
     last = {line["attack"] for line in lines if line["checkpoint"] == "last"}
@@ -122,35 +123,23 @@ def _axis(text: str, config: ConfigDict) -> Axis:
     name, equals, values = text.partition("=")
     if not equals or not values or "" in values.split(","):
         raise UsageError(f"--sweep is {text!r}; expected FIELD=VALUE,VALUE such as beta1=0.1,0.3.")
-    path = _path(name, config)
+    path = _path(name)
     read = tuple(_value(path, value, config) for value in values.split(","))
     if len(set(read)) < len(read):
         raise UsageError(f"--sweep={text} has a value twice; give each once.")
     return Axis(path, read)
 
 
-def _path(name: str, config: ConfigDict) -> str:
+def _path(name: str) -> str:
     """The full path of the one field that a name can mean."""
-    paths = list(_paths(config))
-    if name in paths:
-        return name
-    found = [path for path in paths if path.endswith(f".{name}")]
-    if not found:
-        raise UsageError(f"No field is called {name!r}; all are in cat_jax/configs/default.py.")
-    if len(found) > 1:
-        raise UsageError(f"{name!r} can be {' or '.join(found)}; say which.")
-    return found[0]
-
-
-def _paths(config: ConfigDict, prefix: str = "") -> Iterator[str]:
-    for field in config:
-        if field == "by_convention":  # Tables of settings, not settings.
-            continue
-        value = config.get_oneway_ref(field).get()
-        if isinstance(value, ConfigDict):
-            yield from _paths(value, f"{prefix}{field}.")
-        else:
-            yield f"{prefix}{field}"
+    paths = [name] if name in FIELDS else [path for path in FIELDS if path.endswith(f".{name}")]
+    if not paths:
+        raise UsageError(settings.unknown_field(name))
+    if len(paths) > 1:
+        raise UsageError(f"{name!r} can be {' or '.join(paths)}; name one of them.")
+    if FIELDS[paths[0]].derived:
+        raise UsageError(settings.derived_field(paths[0]))
+    return paths[0]
 
 
 def _value(path: str, text: str, config: ConfigDict) -> Any:

@@ -27,6 +27,7 @@ from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.results import Result
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import Experiment
+from cat_jax.experiment.fields import Affects
 from cat_jax.runtime import processes, terminal
 from cat_jax.step.state import TrainState, weights_of
 from cat_jax.storage import checkpoint, files, run_folder
@@ -36,7 +37,6 @@ from cat_jax.weights.loading import Loaded
 from cat_jax.weights.trained import CHECKPOINTS
 
 MASKED, SHOWN = 1000, 10  # Test images whose masks are described, and kept.
-IDLE = {"batch_size", "num_checked", "save_adversarial"}  # Settings that no flag depends on.
 
 
 def evaluate(
@@ -152,8 +152,8 @@ class Examination:
         self._evaluator = Evaluator(
             experiment.classifier, config.seed, config.test.batch_size, devices
         )
-        deciding = ConfigDict({k: v for k, v in config.test.items() if k not in IDLE})
-        self._identity = f"{config.seed} {settings.fingerprint(deciding)} {dataset.fingerprint}"
+        decided_by = settings.fingerprint(config, Affects.EVALUATION)
+        self._identity = f"{config.seed} {decided_by} {dataset.fingerprint}"
 
     def __call__(self, weights: Weights) -> tuple[list[Result], list[Finding]]:
         """Attacks one set of weights in all ways, and checks it."""
@@ -213,7 +213,7 @@ class Examination:
             data.to_unit(jnp.asarray(few.images)),
             jnp.asarray(few.labels),
             jax.random.key(self._seed),
-            epsilon=settings.radius("test.epsilon", self._settings.epsilon),
+            epsilon=self._settings.epsilon,
         )
 
 

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
-from cat_jax.errors import UsageError, check_choice
+from cat_jax.errors import UsageError
 from cat_jax.experiment.batch_statistics import check_batch_statistics
 from cat_jax.experiment.method import build_method
 from cat_jax.experiment.network import build_networks, for_training
@@ -111,7 +111,7 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
             average=variables_of(theta) if config.average_decay else {},
         )
 
-    augment = AUGMENTATIONS[check_choice("config.augment", config.augment, AUGMENTATIONS)]
+    augment = AUGMENTATIONS[config.augment]
     trained = for_training(config, classifier), for_training(config, mask_net)
     step = make_train_step(
         method,

@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 from cat_jax import attacks, data, methods, objectives
 from cat_jax.errors import UsageError, check_choice
-from cat_jax.experiment.settings import radius
 from cat_jax.methods import Method
 from cat_jax.types import Attack, Loss, Schedule
 
@@ -32,8 +31,6 @@ METHODS: dict[str, Callable[[ConfigDict, Attack, Steps], Method]] = {
     "mma": lambda config, attack, after: methods.mma(attack),
     "cat": lambda config, attack, after: _cat(config.method, attack),
 }
-STARTS = ("uniform", "gaussian")
-BATCH_NORM_MODES = ("inference", "training")
 
 
 def build_method(config: ConfigDict, clock: data.Clock) -> Method:
@@ -52,7 +49,7 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
         return lambda step: jnp.sum(step >= starts)
 
     method = METHODS[name](config, build_attack(config.attack), after)
-    training = _is_training("attack.batch_norm", config.attack.batch_norm)
+    training = config.attack.batch_norm == "training"
     method = dataclasses.replace(method, train_mode_attack=training)
     if gamma := config.awp.gamma:
         begun = after((config.awp.warmup_epochs,))
@@ -62,20 +59,18 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
 
 def build_attack(settings: ConfigDict) -> Attack:
     """The training attack: PGD on a loss, from a start."""
-    loss = check_choice("config.attack.loss", settings.loss, ATTACK_LOSSES)
-    epsilon = radius("attack.epsilon", settings.epsilon)
+    loss, epsilon, start = settings.loss, settings.epsilon, settings.start_radius
     attack: Any = functools.partial(
         attacks.pgd_with_state,
         epsilon=epsilon,
-        step_size=radius("attack.step_size", settings.step_size),
+        step_size=settings.step_size,
         num_steps=settings.num_steps,
+        norm=settings.norm,
         loss=ATTACK_LOSSES[loss](settings),
         pixel_range=(0.0, 1.0) if settings.clip else None,
     )
-    start = radius("attack.start_radius", settings.start_radius)
-    if check_choice("config.attack.start", settings.start, STARTS) == "gaussian":
-        spread = radius("attack.start_std", settings.start_std)
-        attack = attacks.starting_at(attack, attacks.gaussian_start(spread))
+    if settings.start == "gaussian":
+        attack = attacks.starting_at(attack, attacks.gaussian_start(settings.start_std))
     elif loss == "kl" and start == 0:
         raise UsageError(
             "config.attack.start_radius is 0 and the loss kl, whose gradient at x is 0: the attack "
@@ -83,15 +78,16 @@ def build_attack(settings: ConfigDict) -> Attack:
         )
     elif start in (0.0, epsilon):
         attack = functools.partial(attack, random_start=start > 0)
+    elif settings.norm != "linf":
+        raise UsageError(
+            f"config.attack.start_radius is {start} and the norm {settings.norm}; expected 0 or "
+            "epsilon, because only starts in the linf norm have a radius of their own."
+        )
     else:
         attack = attacks.starting_at(attack, attacks.uniform_start(start))
     if settings.closing_forward:
         attack = attacks.closing_forward(attack)
     return attack
-
-
-def _is_training(field: str, mode: str) -> bool:
-    return check_choice(f"config.{field}", mode, BATCH_NORM_MODES) == "training"
 
 
 def _fat(config: ConfigDict, attack: Attack, after: Steps) -> Method:
@@ -119,8 +115,6 @@ def _cat(settings: ConfigDict, attack: Attack) -> Method:
     )
     return dataclasses.replace(
         method,
-        train_mode_mask_loss=_is_training(
-            "method.mask_loss_batch_norm", settings.mask_loss_batch_norm
-        ),
+        train_mode_mask_loss=settings.mask_loss_batch_norm == "training",
         closing_views=("natural",) if settings.closing_forward else (),
     )

@@ -7,7 +7,7 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from cat_jax import data
-from cat_jax.errors import UsageError, check_choice
+from cat_jax.errors import UsageError
 from cat_jax.networks import Classifier, MaskNet, Network, OnesMask
 from cat_jax.runtime.registry import find, records_of
 from cat_jax.types import DEVICES
@@ -42,7 +42,7 @@ def for_training(config: ConfigDict, module: nn.Module) -> nn.Module:
     """The network as a training step computes it: config.precision, config.remat."""
     if isinstance(module, OnesMask):
         return module
-    dtype = PRECISIONS[check_choice("config.precision", config.precision, PRECISIONS)]
+    dtype = PRECISIONS[config.precision]
     name = type(module).__name__
     if config.remat and not hasattr(module, "remat"):
         raise UsageError(f"{name} has no blocks to recompute; leave config.remat at False.")
@@ -83,6 +83,4 @@ def _normaliser(settings: ConfigDict, image_shape: tuple[int, ...]) -> dict[str,
             f"config.classifier.mean has {len(mean)} values and std {len(std)}; "
             f"expected {image_shape[-1]} each, one a channel, or none."
         )
-    if any(not scale > 0 for scale in std):
-        raise UsageError(f"config.classifier.std is {std}; expected numbers above 0.")
     return {"mean": mean, "std": std}

@@ -11,10 +11,9 @@ from jax import lax
 from ml_collections import ConfigDict
 
 from cat_jax import data
-from cat_jax.errors import UsageError, check_choice
+from cat_jax.errors import UsageError
 from cat_jax.types import PyTree, Schedule
 
-SCHEDULES = ("drops", "cosine", "cyclic")
 DECAYED: dict[str, Callable[[PyTree], PyTree] | None] = {
     "all": None,
     "kernels": lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params),
@@ -28,10 +27,8 @@ def build_optimizer(
 
     Weight decay is coupled, as PyTorch's: added to the gradient before momentum.
     """
-    check_choice("optimizer.name", settings.name, ("sgd", "adam"))
     of_epoch = _rate(settings, num_epochs)
-    per = check_choice("optimizer.per", settings.per, ("epoch", "iteration"))
-    at = clock.epoch_of if per == "epoch" else clock.epochs_after
+    at = clock.epoch_of if settings.per == "epoch" else clock.epochs_after
 
     def rate(step: Any) -> Any:
         # One scalar for all weights: without a barrier XLA computes it anew in each one's update.
@@ -41,17 +38,16 @@ def build_optimizer(
         tx = optax.adam(rate)
     else:
         tx = optax.sgd(rate, momentum=settings.momentum or None)
-    decayed = DECAYED[check_choice("optimizer.decay", settings.decay, DECAYED)]
-    return optax.chain(optax.add_decayed_weights(settings.weight_decay, decayed), tx), rate
+    decay = optax.add_decayed_weights(settings.weight_decay, DECAYED[settings.decay])
+    return optax.chain(decay, tx), rate
 
 
 def _rate(settings: ConfigDict, num_epochs: int) -> Schedule:
     """Learning rate as a function of the epoch, which may be fractional."""
-    schedule = check_choice("optimizer.schedule", settings.schedule, SCHEDULES)
     peak = settings.learning_rate
-    if schedule == "cosine":
+    if settings.schedule == "cosine":
         return optax.cosine_decay_schedule(peak, num_epochs)
-    if schedule == "cyclic":
+    if settings.schedule == "cyclic":
         ends = np.array([0.0, 0.4 * num_epochs, num_epochs])
         return lambda epoch: jnp.interp(epoch, ends, np.array([0.0, peak, 0.0]))
     epochs, factors = settings.drop_epochs, settings.drop_factors

@@ -1,182 +1,166 @@
-"""A config made definite: conventions filled in, every value checked, and its fingerprint."""
+"""A config made definite: every field set and checked, and the fingerprints that it has then."""
 
-import fractions
+import difflib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from cat_jax.errors import UsageError, check_choice
+from cat_jax.configs import default
+from cat_jax.errors import UsageError
+from cat_jax.experiment import conventions
+from cat_jax.experiment.fields import BOTH, FIELDS, TRAINING, Affects
+from cat_jax.experiment.limits import RADIUS, START, radius_text, read_radius
 
-RADII = (
-    "attack.epsilon",
-    "attack.step_size",
-    "attack.start_radius",
-    "attack.start_std",
-    "validation.epsilon",
-    "validation.step_size",
-    "test.epsilon",
-    "test.step_size",
-    "test.cw_epsilon",
-)
-POSITIVE = (
-    *(
-        "batch_size",
-        "num_epochs",
-        "num_parts",
-        "steps_per_dispatch",
-        "log_every",
-        "save_every",
-        "test.batch_size",
-    ),
-    *("attack.num_steps", "validation.num_steps", "validation.every_epochs"),
-    *("test.num_queries", "classifier.depth", "classifier.widen_factor"),
-)
-NOT_NEGATIVE = (
-    *("num_steps", "num_validation", "seed", "test.num_examples", "test.num_restarts"),
-    *("test.subset_seed", "test.num_checked"),
-    *("awp.gamma", "awp.warmup_epochs", "average_decay", "attack.kappa", "test.cw_kappa"),
-    *("method.beta", "method.beta1", "method.weight"),
-    *("method.natural_weight", "method.adversarial_weight"),
-    *(
-        f"{optimizer}.{field}"
-        for optimizer in ("optimizer", "mask_optimizer")
-        for field in ("learning_rate", "momentum", "weight_decay")
-    ),
-)
-MOST = 2**31 - 1  # What an int32 holds; no sensible setting is larger.
-CHOSEN_BY = ("sum", "robust")
-SAVED = ("none", "float32", "uint8")
-NON_FINITE = ("stop", "skip")
-PARALLEL = ("pmap", "shard_map")
+FOLLOWERS = ("attack", "validation", "test")  # Sections that follow `config.threat`.
+SECTIONS = ("threat", *FOLLOWERS)
+SCHEMA = pathlib.Path(default.__file__)
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-    """A copy in which every field is set and valid, so that it says all there is to say.
+    """A copy in which every field is set and valid, and every radius is a number.
+
+    Resolving what is resolved changes nothing.
 
     Raises:
-      UsageError: for a value that cannot be meant.
+      UsageError: for a field that does not exist, and a value that a field does not accept.
     """
-    check_choice("config.conventions", config.conventions, config.by_convention)
-    resolved = config.copy_and_resolve_references()
-    resolved.unlock()
-    tables = resolved.by_convention
-    del resolved["by_convention"]
-    for section, values in tables[config.conventions].items():
-        for field, value in values.items():
-            if resolved[section][field] is None:
-                resolved[section][field] = value
-    for field in ("step_size", "start_radius"):
-        resolved.attack[field] = _in_epsilons(resolved.attack[field], resolved.attack.epsilon)
-    for path in RADII:
-        radius(path, _at(resolved, path))
-    for path, value in _numbers(resolved):
-        if not isinstance(value, (int, float)) or not abs(value) <= MOST:
-            raise UsageError(f"config.{path} is {value!r}; expected a number, at most {MOST}.")
-    for path in POSITIVE:
-        if _at(resolved, path) < 1:
-            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 1.")
-    for path in NOT_NEGATIVE:
-        if not _at(resolved, path) >= 0:
-            raise UsageError(f"config.{path} is {_at(resolved, path)}; expected at least 0.")
-    if not resolved.average_decay < 1:
-        raise UsageError(
-            f"config.average_decay is {resolved.average_decay}; expected less than 1, such as "
-            "0.999, or 0 for no average."
-        )
+    values = flat(config.copy_and_resolve_references())
+    refuse_unknown(values)
+    for path in ("conventions", "recipe", "threat.norm"):
+        FIELDS[path].limit.check(path, values[path])
+    table = conventions.CONVENTIONS[values["conventions"]][values["recipe"]]
+    followed = table | {
+        f"{section}.{name}": values[f"threat.{name}"]
+        for section in FOLLOWERS
+        for name in ("norm", "epsilon")
+    }
+    values |= {path: value for path, value in followed.items() if values[path] is None}
+    for path, value in values.items():
+        FIELDS[path].limit.check(path, value)
+    values |= _radii(values)
+    resolved = ConfigDict(_nested(values))
     resolved.lock()
-    check_choice("config.parallel", resolved.parallel, PARALLEL)
-    check_choice("config.selection", resolved.selection, ("validation", "test"))
-    check_choice("config.validation.chosen_by", resolved.validation.chosen_by, CHOSEN_BY)
-    check_choice("config.test.save_adversarial", resolved.test.save_adversarial, SAVED)
-    check_choice("config.non_finite", resolved.non_finite, NON_FINITE)
-    check_choice("config.mask_net.sees", resolved.mask_net.sees, ("sum", "pair"))
     return resolved
 
 
-def _numbers(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The path and value of each number, and of all that a tuple holds in their place."""
-    for field, value in config.items():
-        if isinstance(value, ConfigDict):
-            yield from _numbers(value, f"{prefix}{field}.")
-        elif isinstance(value, (int, float, tuple)):
-            every = value if isinstance(value, tuple) else (value,)
-            yield from ((f"{prefix}{field}", number) for number in every)
+def _radii(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The radii and step sizes as numbers; each may be a part of its section's epsilon."""
+    epsilons = {section: _radius(values, f"{section}.epsilon") for section in SECTIONS}
+    paths = [path for path in FIELDS if FIELDS[path].limit in (RADIUS, START)]
+    parts = [path for path in paths if not path.endswith(".epsilon")]
+    return {f"{section}.epsilon": epsilon for section, epsilon in epsilons.items()} | {
+        path: _radius(values, path, epsilons[path.partition(".")[0]]) for path in parts
+    }
 
 
-def _in_epsilons(text: str, epsilon: str) -> str:
-    """ "epsilon/20" as a number, for this epsilon; any other text as it is."""
-    head, slash, divisor = text.partition("/")
-    if head != "epsilon":
-        return text
-    radius("attack.epsilon", epsilon)
-    try:
-        return str(fractions.Fraction(epsilon) / fractions.Fraction(divisor)) if slash else epsilon
-    except (ValueError, ZeroDivisionError):
-        return text  # Refused with the other radii.
+def _radius(values: Mapping[str, Any], path: str, epsilon: float | None = None) -> float:
+    section, limit = path.partition(".")[0], FIELDS[path].limit
+    radius = read_radius(path, values[path], values[f"{section}.norm"], epsilon)
+    if limit is RADIUS and not radius > 0:
+        raise UsageError(f"config.{path} is {values[path]}; {limit.expected}.")
+    return radius
 
 
-def radius(path: str, text: str) -> float:
-    """The number that "8/255" or "0.0314" stands for.
-
-    Raises:
-      UsageError: if it is none, or outside [0, 1].
-    """
-    try:
-        value = float(fractions.Fraction(text))
-    except (ValueError, ZeroDivisionError, OverflowError):
+def refuse_unknown(values: Mapping[str, Any]) -> None:
+    """Raises UsageError if a config, flat, has other fields than the schema."""
+    for path in sorted(values.keys() - FIELDS.keys()):
+        raise UsageError(unknown_field(path))
+    for path in sorted(FIELDS.keys() - values.keys()):
         raise UsageError(
-            f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
-        ) from None
-    if not 0.0 <= value <= 1.0:
-        raise UsageError(
-            f"config.{path} is {text}; expected [0, 1], a part of the pixel range: "
-            f"for {text} of 255 grey levels write {text}/255."
-        )
-    return value
-
-
-def refuse_other_labels(file: str, said: Mapping[str, Any], config: ConfigDict) -> None:
-    """Raises UsageError if a file of weights says it is of another config than what is resolved.
-
-    Its results would go by that config's name.
-    """
-    differences = []
-    for path, there in said.items():
-        here = _at(config, path)
-        if path in RADII:
-            there, here = radius(path, there), radius(path, here)
-        if there != here:
-            differences.append(f"{path} {there!r}, not {here!r}")
-    if differences:
-        raise UsageError(
-            f"{file} is of {', '.join(differences)}; evaluate it by the config that it was "
-            "trained with, or rename a file that is named wrongly."
+            f"The config lacks config.{path}; start from cat_jax.configs.default.get_config()."
         )
 
 
-def fingerprint(config: ConfigDict) -> str:
-    """Twelve hexadecimal digits of the config's SHA-256: equal for equal experiments.
+def unknown_field(path: str) -> str:
+    """What to say of a path that is no field: the field that was perhaps meant, and where all are.
 
-    Where the data are is left out, since their own fingerprint says which they are, and what
-    spreads a step over devices, since it does not change it.
+    Where the section is not known, `path` is the name of the field alone.
     """
-    left_out = ("data_dir", "parallel")
-    fields = {name: value for name, value in as_dict(config).items() if name not in left_out}
-    return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()[
-        :12
-    ]
+    names = {name: name for name in FIELDS} | {
+        name.rpartition(".")[2]: name for name in FIELDS if "." not in path
+    }
+    close = difflib.get_close_matches(path, names, 1)
+    section = path.rpartition(".")[0]
+    if not close and section:
+        siblings = [name for name in FIELDS if name.rpartition(".")[0] == section]
+        close = difflib.get_close_matches(path, siblings, 1, 0)
+    hint = f"; did you mean {names[close[0]]}?" if close else "."
+    return f"The config has no field {path}{hint} All fields are in {SCHEMA}."
+
+
+def derived_field(path: str) -> str:
+    """What to say to somebody who sets a field that only a config file sets."""
+    return (
+        f"config.{path} is set by the config file; choose a variant by its name there: "
+        "--config=FILE:VARIANT."
+    )
+
+
+def fingerprint(config: ConfigDict | Mapping[str, Any], affects: Affects = BOTH) -> str:
+    """Twelve hexadecimal digits of a SHA-256 of the fields that affect something.
+
+    Args:
+      config: a resolved config, as a ConfigDict or as config.json has it.
+      affects: TRAINING, EVALUATION or both: two configs that differ only in other fields have the
+        same fingerprint, and two that differ in one of these do not.
+    """
+    values = flat(config)
+    refuse_unknown(values)
+    deciding = {path: values[path] for path in FIELDS if FIELDS[path].affects & affects}
+    text = json.dumps(deciding, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def training_conventions(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of training on which the paper and the published code differ, by their paths.
+
+    Args:
+      config: a resolved config, as a ConfigDict or as config.json has it.
+    """
+    values = flat(config)
+    return {
+        path: values[path] for path in conventions.FIELDS_SET if FIELDS[path].affects & TRAINING
+    }
+
+
+def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"attack": {"kappa": x}} as {"attack.kappa": x}; lists as tuples."""
+    values: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, ConfigDict | Mapping):
+            values |= flat(value, f"{prefix}{name}.")
+        else:
+            values[prefix + name] = tuple(value) if isinstance(value, list) else value
+    return values
+
+
+def given(config: ConfigDict, resolved: ConfigDict) -> dict[str, Any]:
+    """The fields that `resolve` filled in or made numbers, by their paths, as they were before."""
+    values = flat(resolved)
+    return {path: value for path, value in flat(config).items() if value != values[path]}
+
+
+def shown(path: str, value: Any) -> str:
+    """A value of a resolved config as people write it: radii as "0.3" or "8/255"."""
+    return radius_text(value) if FIELDS[path].limit in (RADIUS, START) else repr(value)
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return nested
 
 
 def as_dict(config: ConfigDict) -> dict[str, Any]:
     """The config as plain JSON values: tuples become lists."""
     plain: dict[str, Any] = json.loads(config.to_json())
     return plain
-
-
-def _at(config: ConfigDict, path: str) -> Any:
-    for field in path.split("."):
-        config = config[field]
-    return config

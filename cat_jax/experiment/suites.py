@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import check_choice
-from cat_jax.experiment.settings import radius
 from cat_jax.types import Array
 
 NATURAL = NamedAttack("natural", None)
@@ -21,11 +20,11 @@ def validation_attacks(config: ConfigDict) -> tuple[NamedAttack, NamedAttack]:
     Where a classifier withstands the second but not the first, it defends against one step only.
     """
     settings = config.validation
-    epsilon = radius("validation.epsilon", settings.epsilon)
+    epsilon = settings.epsilon
     both: dict[str, Any] = dict(epsilon=epsilon, pixel_range=(0.0, 1.0) if settings.clip else None)
     pgd = functools.partial(
         attacks.pgd,
-        step_size=radius("validation.step_size", settings.step_size),
+        step_size=settings.step_size,
         num_steps=settings.num_steps,
         random_start=settings.random_start,
         **both,
@@ -64,9 +63,7 @@ def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
 
 def _paper(settings: ConfigDict) -> list[NamedAttack]:
     """The attacks of the paper's tables, in their order (sec. 5.1); then those it does not have."""
-    epsilon, step_size, cw_epsilon = (
-        radius(f"test.{field}", settings[field]) for field in ("epsilon", "step_size", "cw_epsilon")
-    )
+    epsilon, step_size, cw_epsilon = settings.epsilon, settings.step_size, settings.cw_epsilon
     fixed: dict[str, Any] = dict(epsilon=epsilon, step_size=step_size, random_start=False)
 
     def pgd(name: str, num_steps: int, **kwargs: Any) -> NamedAttack:
@@ -103,7 +100,7 @@ def _paper(settings: ConfigDict) -> list[NamedAttack]:
 
 def _standard(settings: ConfigDict) -> list[NamedAttack]:
     """AutoAttack's cascade (`attacks.standard`). Its last member, Square, gives it its name."""
-    epsilon = radius("test.epsilon", settings.epsilon)
+    epsilon = settings.epsilon
     found = attacks.standard_attacks(epsilon=epsilon)
     num_steps, num_targets = 100, 9
     # Forward passes: one on the natural images, then at each point, of which FAB looks at two.

@@ -74,7 +74,7 @@ def is_of(run: Run, row: Row) -> bool:
 def _same(left: Any, right: Any) -> bool:
     """Whether two values of a field are one; radii may be written in two ways, "8/20" and "0.4"."""
     try:
-        return left == right or Fraction(left) == Fraction(right)
+        return left == right or float(Fraction(left)) == float(Fraction(right))
     except (TypeError, ValueError):
         return False
 

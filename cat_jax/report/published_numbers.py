@@ -10,6 +10,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cat_jax.experiment.limits import radius_text
+
 # Variant -> its name in the paper's tables, and which of its weights stand beside it.
 METHODS = {
     "cat_cent": ("CAT_cent", ("beta", "beta1")),
@@ -54,9 +56,10 @@ def row_names(config: Mapping[str, Any]) -> list[str]:
     if config["variant"] not in METHODS:
         return []
     method, weights = METHODS[config["variant"]]
+    epsilon = radius_text(config["attack"]["epsilon"])
     if config["dataset"] == "mnist":
-        return [f"{method}({config['attack']['epsilon']})"]
-    if config["attack"]["epsilon"] not in TRAINED_AT:
+        return [f"{method}({epsilon})"]
+    if epsilon not in TRAINED_AT:
         return []
     values = {SYMBOLS.get(name, name): f"{config['method'][name]:g}" for name in weights}
     every = f"{method}({','.join(f'{name}={value}' for name, value in values.items())})"

@@ -111,6 +111,17 @@ def newest(folder: pathlib.Path) -> Checkpoint | None:
     return None
 
 
+def refuse_fewer_steps(folder: pathlib.Path, num_steps: int) -> None:
+    """Raises UsageError if a folder has a checkpoint of more steps than a run is to have."""
+    for path in _steps(folder)[:1]:
+        if (step := int(path.name)) > num_steps:
+            raise UsageError(
+                f"{folder} has a checkpoint of step {step}, and this config ends at step "
+                f"{num_steps}; set config.num_steps or config.num_epochs to at least as many, "
+                "evaluate the run with --mode=evaluate, or use another workdir."
+            )
+
+
 def restore(checkpoint: Checkpoint, template: PyTree) -> PyTree:
     """The state in `checkpoint`, on the first device.
 

@@ -16,13 +16,9 @@ from cat_jax.errors import UsageError
 from cat_jax.storage import files
 
 logger = logging.getLogger(__name__)
-# What a resumed run may change: it does not touch the steps that are done. Nor does num_epochs,
-# but under a schedule that stretches over them all.
-FREE = {"data_dir", "parallel", "num_epochs", "num_steps", "evaluation", "test"} | {
-    *("log_every", "save_every", "keep_checkpoints", "steps_per_dispatch", "remat")
-}
-STRETCHING = {"cosine", "cyclic"}
-SUMS = "sums"  # In config.json, beside the fields: SHA-256 of them, and of the data.
+# In config.json, beside the resolved fields: those that were given in another way, by their paths,
+# and the SHA-256 of the config and of the data.
+GIVEN, SUMS = "given", "sums"
 # The files of JSON lines, and what each line has to have.
 LINES = {
     "metrics": {"step"},
@@ -33,10 +29,21 @@ LINES = {
 }
 
 
-def write_config(workdir: pathlib.Path, config: dict[str, Any], data: str) -> None:
-    """Writes config.json, whole: the config, and its sum and that of the data."""
-    kept = config | {SUMS: {"config": _sum(config), "data": data}}
-    files.write_text(workdir / "config.json", files.json_text(kept, indent=1))
+def write_config(
+    workdir: pathlib.Path, config: dict[str, Any], given: dict[str, Any], data: str
+) -> None:
+    """Writes config.json at once.
+
+    Args:
+      workdir: folder of the run.
+      config: the resolved config.
+      given: the fields that had another value before, by their paths: radii as text, and None
+        for what follows another field or the conventions.
+      data: fingerprint of the data.
+    """
+    content = config | {GIVEN: given}
+    content |= {SUMS: {"config": _sum(content), "data": data}}
+    files.write_text(workdir / "config.json", files.json_text(content, indent=1))
 
 
 def read_lines(workdir: pathlib.Path, name: str) -> list[dict[str, Any]]:
@@ -92,6 +99,7 @@ def _read(workdir: pathlib.Path) -> tuple[dict[str, Any] | None, dict[str, str]]
         kept = json.loads(file.read_text(encoding="utf-8"))
         sums: dict[str, str] = kept.pop(SUMS, {})
         if not sums or sums["config"] == _sum(kept):
+            kept.pop(GIVEN, None)
             return kept, sums
     except (FileNotFoundError, NotADirectoryError):
         if (workdir / "checkpoints").is_dir():
@@ -118,31 +126,6 @@ def refuse_other_data(workdir: pathlib.Path, data: str) -> None:
             f"{data[:12]} now; name the folder of the former: --config.data_dir=..., or use "
             "another workdir."
         )
-
-
-def refuse_other(workdir: pathlib.Path, kept: dict[str, Any], config: dict[str, Any]) -> None:
-    """Raises UsageError with the differences if the workdir is of another experiment."""
-    old, new = _flat(kept), _flat(config)
-    schedules = {config[name]["schedule"] for name in ("optimizer", "mask_optimizer")}
-    free = FREE - ({"num_epochs"} if schedules & STRETCHING else set())
-    differences = [
-        f"{path}: {old.get(path)!r} there, {new.get(path)!r} now"
-        for path in sorted(old.keys() | new.keys())
-        if old.get(path) != new.get(path) and path.split(".")[0] not in free
-    ]
-    if differences:
-        raise UsageError(
-            f"{workdir} is of another config ({'; '.join(differences)}); "
-            "use another workdir, or the config it was made with."
-        )
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for field, value in config.items():
-        path = f"{prefix}{field}"
-        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
 
 
 @contextlib.contextmanager

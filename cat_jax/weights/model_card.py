@@ -9,6 +9,7 @@ import jax
 
 from cat_jax import weights
 from cat_jax.experiment import settings
+from cat_jax.experiment.limits import radius_text
 from cat_jax.storage import provenance
 from cat_jax.weights.trained import Trained
 
@@ -127,8 +128,8 @@ def _method(config: Any) -> str:
     lines = {
         "method": f"{method.name}, variant {config.variant}",
         "conventions": f"{config.conventions}, where the paper and its code differ",
-        "trained under": f"{attack.loss}, radius {attack.epsilon}, {attack.num_steps} steps of "
-        f"{attack.step_size}, {clipped} [0, 1]",
+        "trained under": f"{attack.loss}, radius {radius_text(attack.epsilon)}, "
+        f"{attack.num_steps} steps of {radius_text(attack.step_size)}, {clipped} [0, 1]",
         "length": f"{config.num_epochs} epochs, batches of {config.batch_size}, seed {config.seed}",
     }
     if method.name == "cat":
@@ -144,7 +145,7 @@ def _accuracy(results: Sequence[Mapping[str, Any]], test: Any) -> str:
         return "Not evaluated yet: `python -m cat_jax.main --mode=evaluate --workdir=...`."
     head = (
         "In percent, on the test split, with the 95% Wilson interval. L-infinity radius "
-        f"{test.epsilon}, of C&W {test.cw_epsilon}.\n\n"
+        f"{radius_text(test.epsilon)}, of C&W {radius_text(test.cw_epsilon)}.\n\n"
     )
     head += "| attack | accuracy | interval | images |\n|---|---:|---:|---:|\n"
     return head + "\n".join(

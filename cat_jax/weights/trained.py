@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from cat_jax import data
-from cat_jax.configs import _kept
 from cat_jax.errors import UsageError, check_choice
-from cat_jax.experiment import settings
+from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.network import build_networks
 from cat_jax.storage import checkpoint, run_folder
 from cat_jax.types import PyTree
@@ -64,7 +63,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
     workdir = pathlib.Path(workdir)
     if run_folder.read_config(workdir) is None:
         raise UsageError(f"{workdir} holds no config.json; name a run's folder.")
-    config = settings.resolve(_kept.get_config(str(workdir)))
+    config = settings.resolve(run_config.get_config(str(workdir)))
     found = checkpoint.newest(workdir / "checkpoints" / folder)
     tree = checkpoint.restore_arrays(found) if found else {}
     if found is None or (averaged and not tree.get("average")):

@@ -1,0 +1,168 @@
+"""What each field of the config accepts, what it decides, and whether a resumed run may change it.
+
+`configs/default.py` says what a field means and gives its default. This table says what the
+program does with it: `settings.resolve`, the fingerprints, the refusal of another config's workdir
+and the identity of an evaluation all read it, so nothing else lists fields.
+"""
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from cat_jax.experiment.conventions import CONVENTIONS, RECIPES
+from cat_jax.experiment.limits import EPOCHS, NAME, RADIUS, START, SWITCH, Limit, numbers, one_of
+from cat_jax.experiment.limits import at_least as least
+
+
+class Affects(enum.Flag):
+    """What the value of a field decides, in a config in which every field is set.
+
+    TRAINING is what a run trains and which checkpoint it calls best/. EVALUATION is the accuracy
+    that an attack leaves of given weights. NOTHING is all else: where files are, how a step is
+    spread over devices, which attacks are run, and values that are only defaults of other fields.
+    """
+
+    NOTHING = 0
+    TRAINING = enum.auto()
+    EVALUATION = enum.auto()
+
+
+NOTHING, TRAINING, EVALUATION = Affects.NOTHING, Affects.TRAINING, Affects.EVALUATION
+BOTH = TRAINING | EVALUATION
+
+
+class Field(NamedTuple):
+    """One field of the config.
+
+    Attributes:
+      limit: the values that it accepts.
+      affects: what it decides.
+      longer: for a field that decides how long a run is: config -> may a resumed run change it?
+      derived: a config file sets it, and nobody else.
+    """
+
+    limit: Limit
+    affects: Affects
+    longer: Callable[[Mapping[str, Any]], bool] | None = None
+    derived: bool = False
+
+    def may_change(self, values: Mapping[str, Any]) -> bool:
+        """Whether a resumed run may have another value, given the fields of its config."""
+        return self.longer(values) if self.longer else not self.affects & TRAINING
+
+
+def _rates_do_not_stretch(values: Mapping[str, Any]) -> bool:
+    """Whether the learning rates of the steps that are done do not depend on num_epochs."""
+    schedules = {values[f"{name}.schedule"] for name in ("optimizer", "mask_optimizer")}
+    return schedules == {"drops"}
+
+
+NORM = one_of("linf", "l2")
+BATCH_NORM = one_of("inference", "training")
+
+FIELDS: dict[str, Field] = {
+    "seed": Field(least(0), BOTH),
+    "variant": Field(NAME, TRAINING, derived=True),
+    "conventions": Field(one_of(*CONVENTIONS), TRAINING),
+    "recipe": Field(one_of(*RECIPES), NOTHING),
+    "threat.norm": Field(NORM, NOTHING),
+    "threat.epsilon": Field(RADIUS, NOTHING),
+    # Data.
+    "dataset": Field(NAME, BOTH),
+    "data_dir": Field(NAME, NOTHING),  # Because the data have a fingerprint of their own.
+    "num_validation": Field(least(0), TRAINING),
+    "selection": Field(one_of("validation", "test"), TRAINING),
+    "augment": Field(one_of("none", "crop_flip", "crop_flip_zero"), TRAINING),
+    # Networks.
+    "classifier.name": Field(NAME, BOTH),
+    "classifier.mean": Field(numbers(), BOTH),
+    "classifier.std": Field(numbers(above=0), BOTH),
+    "classifier.depth": Field(least(1), BOTH),
+    "classifier.widen_factor": Field(least(1), BOTH),
+    "classifier.normalize": Field(SWITCH, BOTH),
+    "mask_net.name": Field(NAME, TRAINING),
+    "mask_net.sees": Field(one_of("sum", "pair"), TRAINING),
+    "parallel": Field(one_of("pmap", "shard_map"), NOTHING),
+    "sync_batch_norm": Field(SWITCH, TRAINING),
+    "precision": Field(one_of("float32", "bfloat16"), TRAINING),
+    "remat": Field(SWITCH, NOTHING),
+    "average_decay": Field(least(0, below=1), TRAINING),
+    # Method.
+    "method.name": Field(NAME, TRAINING),
+    "method.beta": Field(least(0), TRAINING),
+    "method.beta1": Field(least(0), TRAINING),
+    "method.weighted": Field(SWITCH, TRAINING),
+    "method.kl_p": Field(one_of("calibrated", "reference"), TRAINING),
+    "method.certain": Field(least(1), TRAINING),  # Because the weight c - p must not be negative.
+    "method.mask_loss_batch_norm": Field(BATCH_NORM, TRAINING),
+    "method.closing_forward": Field(SWITCH, TRAINING),
+    "method.weight": Field(least(0), TRAINING),
+    "method.pairing": Field(one_of("norm", "mean_square"), TRAINING),
+    "method.natural_weight": Field(least(0), TRAINING),
+    "method.adversarial_weight": Field(least(0), TRAINING),
+    # Training attack.
+    "attack.loss": Field(one_of("cross_entropy", "margin", "kl"), TRAINING),
+    "attack.kappa": Field(least(0), TRAINING),
+    "attack.norm": Field(NORM, TRAINING),
+    "attack.epsilon": Field(RADIUS, TRAINING),
+    "attack.step_size": Field(RADIUS, TRAINING),
+    "attack.num_steps": Field(least(1), TRAINING),
+    "attack.start": Field(one_of("uniform", "gaussian"), TRAINING),
+    "attack.start_radius": Field(START, TRAINING),
+    "attack.start_std": Field(START, TRAINING),
+    "attack.clip": Field(SWITCH, TRAINING),
+    "attack.batch_norm": Field(BATCH_NORM, TRAINING),
+    "attack.closing_forward": Field(SWITCH, TRAINING),
+    "attack.tau_epochs": Field(EPOCHS, TRAINING),
+    "awp.gamma": Field(least(0), TRAINING),
+    "awp.warmup_epochs": Field(least(0), TRAINING),
+    # Optimisation.
+    "batch_size": Field(least(1), TRAINING),
+    "num_epochs": Field(least(1), TRAINING, longer=_rates_do_not_stretch),
+    "num_steps": Field(least(0), TRAINING, longer=lambda values: True),
+    "steps_per_dispatch": Field(least(1), NOTHING),
+    "num_parts": Field(least(1), TRAINING),
+    "non_finite": Field(one_of("stop", "skip"), TRAINING),
+    # What chooses best/.
+    "validation.chosen_by": Field(one_of("sum", "robust"), TRAINING),
+    "validation.every_epochs": Field(least(1), TRAINING),
+    "validation.norm": Field(NORM, TRAINING),
+    "validation.epsilon": Field(RADIUS, TRAINING),
+    "validation.step_size": Field(RADIUS, TRAINING),
+    "validation.num_steps": Field(least(1), TRAINING),
+    "validation.random_start": Field(SWITCH, TRAINING),
+    "validation.clip": Field(SWITCH, TRAINING),
+    # Evaluation. Fields that add attacks do not change the accuracy under any of the others.
+    "evaluation": Field(NAME, NOTHING),
+    "test.norm": Field(NORM, EVALUATION),
+    "test.epsilon": Field(RADIUS, EVALUATION),
+    "test.step_size": Field(RADIUS, EVALUATION),
+    "test.cw_epsilon": Field(RADIUS, EVALUATION),
+    "test.cw_kappa": Field(least(0), EVALUATION),
+    "test.cw_random_start": Field(SWITCH, EVALUATION),
+    "test.unclipped": Field(SWITCH, NOTHING),
+    "test.num_restarts": Field(least(0), NOTHING),
+    "test.num_queries": Field(least(1), EVALUATION),
+    "test.num_examples": Field(least(0), EVALUATION),
+    "test.subset_seed": Field(least(0), EVALUATION),
+    "test.num_checked": Field(least(0), NOTHING),
+    "test.save_adversarial": Field(one_of("none", "float32", "uint8"), NOTHING),
+    "test.batch_size": Field(least(1), NOTHING),
+    # Bookkeeping.
+    "log_every": Field(least(1), NOTHING),
+    "save_every": Field(least(1), NOTHING),
+    "keep_checkpoints": Field(least(1), NOTHING),
+}
+_OPTIMIZER = {
+    "name": one_of("sgd", "adam"),
+    "learning_rate": least(0),
+    "momentum": least(0, below=1),
+    "weight_decay": least(0),
+    "decay": one_of("all", "kernels"),
+    "schedule": one_of("drops", "cosine", "cyclic"),
+    "drop_epochs": EPOCHS,
+    "drop_factors": numbers(above=0),
+    "per": one_of("epoch", "iteration"),
+}
+for _name in ("optimizer", "mask_optimizer"):
+    FIELDS |= {f"{_name}.{name}": Field(limit, TRAINING) for name, limit in _OPTIMIZER.items()}

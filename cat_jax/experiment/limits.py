@@ -1,0 +1,112 @@
+"""What a field of the config accepts: numbers in a range, one of several names, a radius."""
+
+import fractions
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from cat_jax.errors import UsageError
+
+MAX_NUMBER = 2**31 - 1  # Because counts become int32; no sensible setting is larger.
+MAX_RADIUS = {"linf": 1.0, "l2": 100.0}
+
+
+class Limit(NamedTuple):
+    """The values that a field accepts.
+
+    Attributes:
+      types: of the field's default in the schema.
+      accepts: value -> bool, for values of these types.
+      expected: ends the error message, "expected at least 1".
+      choices: the names that the field accepts, if there are few of them.
+    """
+
+    types: tuple[type, ...]
+    accepts: Callable[[Any], bool]
+    expected: str
+    choices: tuple[str, ...] = ()
+
+    def check(self, path: str, value: Any) -> Any:
+        """Returns `value`; raises a UsageError that names the field if it is not accepted."""
+        known = isinstance(value, self.types) and isinstance(value, bool) <= (bool in self.types)
+        if known and self.accepts(value):
+            return value
+        raise UsageError(f"config.{path} is {value!r}; {self.expected}.")
+
+
+def at_least(least: float, below: float | None = None) -> Limit:
+    """Numbers from `least` to the largest that a count may be, or to less than `below`."""
+    if below is not None:
+        expected = f"expected at least {least}, less than {below}"
+        return Limit((int, float), lambda x: least <= x < below, expected)
+    expected = f"expected at least {least}, at most {MAX_NUMBER}"
+    return Limit((int, float), lambda x: least <= x <= MAX_NUMBER, expected)
+
+
+def one_of(*choices: str) -> Limit:
+    """One of a few names."""
+    return Limit((str,), choices.__contains__, f"available: {', '.join(choices)}", choices)
+
+
+def numbers(*, above: float = float("-inf")) -> Limit:
+    """A tuple of numbers above a bound."""
+    expected = "expected a tuple of numbers" + (f" above {above:g}" if above > -MAX_NUMBER else "")
+    return Limit((tuple,), lambda xs: all(_is_number(x) and x > above for x in xs), expected)
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and abs(value) <= MAX_NUMBER
+
+
+def _are_epochs(values: tuple[Any, ...]) -> bool:
+    whole = all(type(value) is int and 0 <= value <= MAX_NUMBER for value in values)
+    return whole and all(a < b for a, b in itertools.pairwise(values))
+
+
+EPOCHS = Limit((tuple,), _are_epochs, "expected epochs from 0 on in rising order, such as (30, 60)")
+SWITCH = Limit((bool,), lambda value: True, "expected True or False")
+# A name that another module checks, because plugins can add to those that there are.
+NAME = Limit((str,), lambda value: True, "expected a name")
+# Text such as "8/255", which `read_radius` makes a number. A radius of 0 would attack nothing; a
+# start may be the image itself.
+RADIUS = Limit((str, float), lambda value: True, "expected a radius or a step size above 0")
+START = Limit((str, float), lambda value: True, "expected a radius")
+
+
+def read_radius(path: str, text: str | float, norm: str, epsilon: float | None = None) -> float:
+    """The number that "8/255", "0.0314" or, where there is an epsilon, "epsilon/20" stands for.
+
+    Raises:
+      UsageError: for anything else, and for a radius that is too large for the norm.
+    """
+    head, slash, divisor = str(text).partition("/")
+    relative = epsilon is not None and head == "epsilon"
+    try:
+        if relative:
+            value = fractions.Fraction(radius_text(epsilon or 0.0))
+            value = value / fractions.Fraction(divisor) if slash else value
+        else:
+            value = fractions.Fraction(text)
+        number = float(value)
+    except (ValueError, ZeroDivisionError, OverflowError, TypeError):
+        raise UsageError(
+            f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
+        ) from None
+    if 0.0 <= number <= MAX_RADIUS[norm]:
+        return number
+    if norm == "linf":
+        raise UsageError(
+            f"config.{path} is {text}; expected [0, 1], a part of the pixel range: "
+            f"for {text} of 255 grey levels write {text}/255."
+        )
+    raise UsageError(f"config.{path} is {text}; expected at most {MAX_RADIUS[norm]:g} in {norm}.")
+
+
+def radius_text(radius: float) -> str:
+    """The radius as people write it, "0.3" or "8/255"; `read_radius` gives the same number back."""
+    levels = round(255 * radius)
+    for text in (f"{radius:g}", f"{levels}/255"):
+        if float(fractions.Fraction(text)) == radius:
+            return text
+    return repr(radius)

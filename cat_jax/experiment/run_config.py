@@ -1,0 +1,91 @@
+"""The config that a run was made with: `--mode=evaluate --workdir=...` starts from it."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from cat_jax.configs import default
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.experiment.fields import FIELDS
+from cat_jax.experiment.limits import RADIUS, START, radius_text, read_radius
+from cat_jax.storage import run_folder
+
+
+def get_config(workdir: str) -> ConfigDict:
+    """The config that `workdir`/config.json was resolved from, so that an override still counts.
+
+    Fields that are newer than the file have their defaults.
+
+    Raises:
+      UsageError: if the file has a field that the schema does not have.
+    """
+    file = pathlib.Path(workdir) / "config.json"
+    return from_json(json.loads(file.read_text(encoding="utf-8")), str(file))
+
+
+def from_json(content: dict[str, Any], file: str) -> ConfigDict:
+    """The config that the content of a config.json was resolved from; `file` is for messages."""
+    given = content.pop(run_folder.GIVEN, {})
+    content.pop(run_folder.SUMS, None)
+    values = settings.flat(content) | settings.flat(given)
+    if unknown := sorted(values.keys() - FIELDS.keys()):
+        raise UsageError(
+            f"{file} has the field {unknown[0]}, which this version of cat_jax does not have; use "
+            "the version that wrote the file, or another workdir."
+        )
+    for path, value in values.items():
+        if FIELDS[path].limit in (RADIUS, START) and isinstance(value, float):
+            values[path] = radius_text(value)
+    config = default.get_config()
+    config.update_from_flattened_dict(values)
+    return config
+
+
+def refuse_other(workdir: pathlib.Path, kept: ConfigDict, config: ConfigDict) -> None:
+    """Raises UsageError with the differences if a workdir was made with another config.
+
+    Args:
+      workdir: folder of the run.
+      kept: the resolved config that the workdir was made with.
+      config: the resolved config that it is to be used with now.
+    """
+    old, new = settings.flat(kept), settings.flat(config)
+    differences = [
+        f"{path}: {settings.shown(path, old[path])} there, {settings.shown(path, new[path])} now"
+        for path, field in FIELDS.items()
+        if old[path] != new[path] and not field.may_change(new)
+    ]
+    if differences:
+        raise UsageError(
+            f"{workdir} was created with a different config ({'; '.join(differences)}); use "
+            "another workdir, or the config that it was created with."
+        )
+
+
+def refuse_other_labels(file: str, labels: Mapping[str, Any], config: ConfigDict) -> None:
+    """Raises UsageError if a file of weights says that it was trained with another config.
+
+    Its results would be recorded under that config's name.
+
+    Args:
+      file: path of the weights.
+      labels: what the file says, by the paths of fields; radii may be text.
+      config: the resolved config that the weights are to be evaluated with.
+    """
+    values = settings.flat(config)
+    differences = []
+    for path, label in labels.items():
+        if FIELDS[path].limit is RADIUS:
+            label = read_radius(path, label, values["attack.norm"])
+        if label != values[path]:
+            here, there = (settings.shown(path, value) for value in (values[path], label))
+            differences.append(f"{path} {there}, not {here}")
+    if differences:
+        raise UsageError(
+            f"{file} was trained with {', '.join(differences)}; evaluate it with the config that "
+            "it was trained with, or rename the file if its name is wrong."
+        )
