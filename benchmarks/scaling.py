@@ -45,7 +45,7 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", default="configs/digits.py:cat_cent")
-    parser.add_argument("--data_dir", default="~/tensorflow_datasets")
+    parser.add_argument("--data_dir", default="")
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--batch_size", type=int, default=0, help="0: the config's")
     parser.add_argument("--steps", type=int, default=10)

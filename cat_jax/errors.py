@@ -20,3 +20,8 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise UsageError(f"{name} is {value!r}; available: {', '.join(choices)}.")
     return value
+
+
+def in_one_line(error: Exception) -> str:
+    """The type and message of an error that a library raised, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -79,8 +79,9 @@ def get_config() -> ConfigDict:
 
     # Data. Sizes in examples.
     config.dataset = "digits"  # digits, mnist, cifar10, cifar100, synthetic, own: your images.
-    # Folder that `python -m cat_jax.data` prepares; for own, a folder of images or an .npz file.
-    config.data_dir = "~/tensorflow_datasets"
+    # Folder of prepared data sets; "": $CAT_JAX_DATA, or else ~/tensorflow_datasets. For own, a
+    # folder of images or an .npz file.
+    config.data_dir = ""
     config.num_validation = 0  # Held out of the training split; 0: train on all, best/ is last/.
     config.selection = "validation"  # What chooses best/: "validation", or "test" (optimistic).
     config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.1).

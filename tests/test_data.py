@@ -8,8 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cat_jax.data import Spec, Split, balanced, fingerprint, load, sources, split_validation
+from cat_jax.data import (
+    Source,
+    Spec,
+    Split,
+    balanced,
+    fingerprint,
+    load,
+    split_validation,
+    tfds_folder,
+)
+from cat_jax.data.archives import tfds_order
 from cat_jax.errors import UsageError
+from cat_jax.runtime.registry import register
 
 
 @pytest.fixture
@@ -137,12 +148,10 @@ def test_holding_out_too_much_is_refused_with_the_numbers(num_validation):
 
 
 def test_an_unknown_data_set_is_answered_with_those_there_are():
-    available = "available: cifar10, cifar100, digits, mnist, own, synthetic"
-    with pytest.raises(UsageError, match=f"^dataset 'cifar' is unknown; {available}$"):
+    message = "^config.dataset is 'cifar'; available: cifar10, cifar100, digits, mnist, own, synth"
+    with pytest.raises(UsageError, match=message):
         load("cifar")
-    with pytest.raises(
-        UsageError, match=rf"{available}; of your own: dataset=own and data_dir=\.$"
-    ):
+    with pytest.raises(UsageError, match=r"a path; .*--config.dataset=own --config.data_dir=\.$"):
         load(".")
 
 
@@ -156,11 +165,9 @@ def test_an_unknown_data_set_is_answered_with_those_there_are():
         (np.zeros((2, 4, 4, 1), np.uint8), np.array([-1, 1], np.int32), "from -1 to 1; expected 0"),
     ],
 )
-def test_data_of_the_wrong_form_are_refused(monkeypatch, images, labels, message):
+def test_data_of_the_wrong_form_are_refused(images, labels, message):
     split = Split(images, labels)
-    monkeypatch.setitem(
-        sources.LOADERS, "odd", lambda data_dir: (tuple("0123456789"), split, split)
-    )
+    register(Source("odd", lambda data_dir: (tuple("0123456789"), split, split)))
     with pytest.raises(UsageError, match=message):
         load("odd")
 
@@ -184,9 +191,8 @@ def test_real_data_have_every_example(real_data, name, shapes, fingerprint):
 def test_mnists_first_pixels_are_those_that_tensorflow_datasets_decodes(real_data):
     import tensorflow_datasets as tfds
 
-    images, labels = sources.records.read_split(
-        sources.records.require_folder("mnist", real_data), "mnist", "test"
-    )
+    folder = tfds_folder.find(Path(real_data) / "mnist", "command")
+    images, labels = tfds_folder.read(folder, "test", (28, 28, 1), "command")
     source = tfds.data_source("mnist", split="test", data_dir=real_data)
     for i in range(20):
         np.testing.assert_array_equal(images[i], source[i]["image"])
@@ -198,14 +204,11 @@ def test_mnists_first_pixels_are_those_that_tensorflow_datasets_decodes(real_dat
 def test_archives_are_put_in_the_order_that_tensorflow_datasets_stores(real_data, split):
     import tensorflow_datasets as tfds
 
-    from cat_jax.data import archives
-
-    folder = sources.records.require_folder("cifar10", real_data)
+    folder = tfds_folder.find(Path(real_data) / "cifar10", "command")
     skip = {"image": tfds.decode.SkipDecoding()}
     source = tfds.builder_from_directory(folder).as_data_source(split, decoders=skip)
     ids = [example["id"].decode() for example in source.__getitems__(range(len(source)))]
-    columns = {"image": np.arange(len(ids)), "id": [f"{split}_{i:05d}" for i in range(len(ids))]}
-    assert archives._in_tfds_order(split, columns)["id"].tolist() == ids
+    assert [f"{split}_{i:05d}" for i in tfds_order(split, len(ids))] == ids
 
 
 @pytest.mark.data
@@ -216,29 +219,41 @@ def test_real_data_cut_short_are_refused_with_the_remedy(real_data, tmp_path):
     file.chmod(stat.S_IRWXU)
     os.truncate(file, file.stat().st_size // 2)
     with pytest.raises(UsageError, match=r"mnist-test.*delete .* and run .*--dataset=mnist"):
-        sources.records.read_split(file.parent, "mnist", "test")
+        load("mnist", str(tmp_path))
 
 
 @pytest.mark.data
 def test_what_was_decoded_is_kept_and_neither_damaged_nor_of_other_files(
     real_data, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = sources.records.require_folder("mnist", real_data)
-    decoded = []
-    decode = sources.records._decode_split
-    monkeypatch.setattr(
-        sources.records, "_decode_split", lambda *what: decoded.append(what) or decode(*what)
-    )
-    images, labels = sources.records.read_split(folder, "mnist", "test")
-    (kept,) = (tmp_path / "cat_jax" / "data").iterdir()
-    assert kept.name.startswith("mnist-test-") and len(decoded) == 1
+    import tensorflow_datasets as tfds
 
-    for harm, times in [(None, 1), (kept.stat().st_size // 2, 2), (kept.stat().st_size - 1, 3)]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tfds_folder.find(Path(real_data) / "mnist", "command")
+    decoded = []
+    decode = tfds.builder_from_directory
+    monkeypatch.setattr(
+        tfds, "builder_from_directory", lambda *what: decoded.append(what) or decode(*what)
+    )
+
+    def read():
+        return tfds_folder.read(folder, "test", (28, 28, 1), "command")
+
+    images, labels = read()
+    (cached,) = (tmp_path / "cat_jax" / "data").iterdir()
+    assert cached.name.startswith("mnist-test-") and len(decoded) == 1
+
+    for harm, times in [(None, 1), (cached.stat().st_size // 2, 2), (cached.stat().st_size - 1, 3)]:
         if harm:
-            os.truncate(kept, harm)
-        again = sources.records.read_split(folder, "mnist", "test")
+            os.truncate(cached, harm)
+        again = read()
         np.testing.assert_array_equal(again[0], images)
         np.testing.assert_array_equal(again[1], labels)
         assert len(decoded) == times
-    assert sources.records._digest(folder, "mnist", "train") not in kept.name
+    copy = tmp_path / "other" / "mnist" / folder.name
+    shutil.copytree(folder, copy)
+    (copy / "dataset_info.json").chmod(stat.S_IRWXU)
+    (file,) = copy.glob("mnist-test.array_record*")
+    file.rename(file.with_name(f"{file.name}x"))  # Other files, though of the same content.
+    with pytest.raises(UsageError):
+        tfds_folder.read(copy, "test", (28, 28, 1), "command")

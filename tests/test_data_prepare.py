@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tfds_writer
 
-from cat_jax.data import archives, fingerprint, load, records
+from cat_jax.data import fingerprint, load, own_images, tfds_folder
 from cat_jax.data.__main__ import main
-from cat_jax.data.prepare import prepare
+from cat_jax.data.prepare import preparable, prepare
 from cat_jax.errors import UsageError
 
 CIFAR100, CIFAR10 = "cifar-100-python.tar.gz", "cifar-10-python.tar.gz"
@@ -91,26 +92,31 @@ def _assert_same_examples(split, images, labels):
 )
 def test_cifar100_loads_with_the_pixels_and_fine_labels_of_its_archive(tmp_path, dump):
     checksums, contents = _cifar100(tmp_path, dump)
-    folder = prepare("cifar100", str(tmp_path / "data"), str(tmp_path), checksums)
-    assert folder == tmp_path / "data/cifar100/3.0.2"
+    file = prepare("cifar100", str(tmp_path / "data"), str(tmp_path), checksums)
+    assert file == tmp_path / "data/cifar100.npz"
+    assert [*file.parent.iterdir()] == [file], "the data lie on disk once"
     data = load("cifar100", str(tmp_path / "data"))
     assert data.num_classes == 100
     _assert_same_examples(data.train, *contents["train"])
     _assert_same_examples(data.test, *contents["test"])
 
 
-def test_what_was_prepared_is_what_tensorflow_datasets_reads_too(tmp_path):
-    import tensorflow_datasets as tfds
-
+def test_archives_and_a_folder_of_tensorflow_datasets_give_the_same_data(tmp_path):
     checksums, contents = _cifar100(tmp_path)
-    prepare("cifar100", str(tmp_path), str(tmp_path), checksums)
-    source = tfds.data_source("cifar100", split="test", data_dir=str(tmp_path))
-    assert len(source) == NUM_TEST
-    example = source[0]
-    original = int(example["id"].decode().removeprefix("test_"))
-    np.testing.assert_array_equal(example["image"], contents["test"][0][original])
-    assert example["label"] == contents["test"][1][original]
-    assert example["coarse_label"] == example["label"] // 5
+    prepare("cifar100", str(tmp_path / "ours"), str(tmp_path), checksums)
+    ours = load("cifar100", str(tmp_path / "ours"))
+    splits = {name: getattr(ours, name) for name in ("train", "test")}
+    tfds_writer.write(tmp_path / "theirs/cifar100/3.0.2", splits, num_classes=100)
+    theirs = load("cifar100", str(tmp_path / "theirs"))
+    assert theirs.fingerprint == ours.fingerprint and theirs.class_names == ours.class_names
+    _assert_same_examples(theirs.test, *contents["test"])
+
+
+def test_what_was_prepared_is_a_file_of_ones_own_images_too(tmp_path):
+    checksums, contents = _cifar100(tmp_path)
+    file = prepare("cifar100", str(tmp_path), str(tmp_path), checksums)
+    images, labels = own_images.read_archive(file)[1]["train"]
+    _assert_same_examples(own_images.Split(images, labels), *contents["train"])
 
 
 def test_cifar10s_five_training_files_are_joined(tmp_path):
@@ -138,7 +144,7 @@ def test_mnist_loads_with_the_pixels_and_labels_of_its_archives(tmp_path):
         np.arange(12, dtype=np.uint8) % 10,
     )
     checksums = {}
-    for file in archives.CHECKSUMS["mnist"]:
+    for file in preparable()["mnist"].checksums:
         array = images if "images" in file else labels
         header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
         (tmp_path / file).write_bytes(gzip.compress(header + array.tobytes()))
@@ -181,7 +187,7 @@ assert "tensorflow" not in sys.modules
 
 def test_a_wrong_checksum_is_refused_and_nothing_is_written(tmp_path):
     got = _cifar100(tmp_path)[0][CIFAR100]
-    published = archives.CHECKSUMS["cifar100"][CIFAR100]
+    published = preparable()["cifar100"].checksums[CIFAR100]
     with pytest.raises(UsageError, match=f"MD5 {got}, expected {published}"):
         prepare("cifar100", str(tmp_path / "data"), str(tmp_path))
     assert not (tmp_path / "data").exists()
@@ -231,29 +237,56 @@ def test_an_archive_that_holds_something_else_is_refused_in_one_line(tmp_path, m
     assert "\n" not in str(caught.value)
 
 
-def test_a_prepared_folder_is_never_written_again(tmp_path, capsys):
-    checksums, _ = _cifar100(tmp_path)
-    folder = prepare("cifar100", str(tmp_path), str(tmp_path), checksums)
-    before = {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in folder.iterdir()}
-    assert prepare("cifar100", str(tmp_path), str(tmp_path / "nowhere")) == folder
-    assert main(["--dataset=cifar100", f"--data_dir={tmp_path}"]) == 0
-    assert f"cifar100 is there already, in {folder}" in capsys.readouterr().out
-    after = {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in folder.iterdir()}
-    assert after == before
+@pytest.mark.parametrize("form", ["npz", "tfds"])
+def test_what_is_prepared_is_never_written_again(tmp_path, capsys, form):
+    checksums, contents = _cifar100(tmp_path)
+    if form == "npz":
+        path = prepare("cifar100", str(tmp_path / "data"), str(tmp_path), checksums)
+    else:
+        path = tmp_path / "data/cifar100/3.0.2"
+        tfds_writer.write(path, contents, num_classes=100)
+
+    def state():
+        every = (path.parent).rglob("*")
+        return {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in every}
+
+    before = state()
+    assert prepare("cifar100", str(tmp_path / "data"), str(tmp_path / "nowhere")) == path
+    assert main(["--dataset=cifar100", f"--data_dir={tmp_path / 'data'}"]) == 0
+    assert f"cifar100 is there already, in {path}" in capsys.readouterr().out
+    assert state() == before
 
 
 def test_an_interrupted_preparation_leaves_nothing_that_looks_prepared(tmp_path, monkeypatch):
     checksums, _ = _cifar100(tmp_path)
 
-    def stop(folder, name, splits):
-        (folder / "dataset_info.json").write_text("{}")
+    def stop(stream, **arrays):
+        stream.write(b"PK")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cat_jax.data.prepare._write_folder", stop)
+    monkeypatch.setattr(np, "savez", stop)
     with pytest.raises(KeyboardInterrupt):
-        prepare("cifar100", str(tmp_path), str(tmp_path), checksums)
-    assert list((tmp_path / "cifar100").iterdir()) == []
-    assert records.find_folder("cifar100", str(tmp_path)) is None
+        prepare("cifar100", str(tmp_path / "data"), str(tmp_path), checksums)
+    assert [*(tmp_path / "data").iterdir()] == []
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"text", None])
+def test_a_damaged_file_is_refused_in_one_line_with_the_remedy(tmp_path, content):
+    checksums, _ = _cifar100(tmp_path)
+    file = prepare("cifar100", str(tmp_path / "data"), str(tmp_path), checksums)
+    file.write_bytes(file.read_bytes()[:-500] if content is None else content)
+    with pytest.raises(
+        UsageError, match=rf"{file} cannot be read \(.*move it away and run"
+    ) as error:
+        load("cifar100", str(tmp_path / "data"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    checksums, _ = _cifar100(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file/data/cifar100.npz cannot be written"):
+        prepare("cifar100", str(tmp_path / "file" / "data"), str(tmp_path), checksums)
 
 
 def test_data_that_were_never_prepared_are_answered_with_the_command(tmp_path):
@@ -261,13 +294,26 @@ def test_data_that_were_never_prepared_are_answered_with_the_command(tmp_path):
         load("cifar100", str(tmp_path))
     message = str(caught.value)
     command = f"python -m cat_jax.data --dataset=cifar100 --data_dir={tmp_path}"
-    for part in (f"{tmp_path}/cifar100", command, "--source=FOLDER", "TensorFlow", "`prepare`"):
+    for part in (
+        f"{tmp_path} has neither cifar100.npz",
+        "CAT_JAX_DATA",
+        command,
+        "--source=FOLDER",
+        "TensorFlow",
+        "`prepare`",
+    ):
         assert part in message
     assert "\n" not in message
 
 
-def test_the_home_directory_is_expanded(tmp_path, monkeypatch):
+def test_without_a_folder_the_environment_names_it_or_else_it_lies_at_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CAT_JAX_DATA", str(tmp_path / "named"))
+    with pytest.raises(UsageError, match=f"--data_dir={tmp_path}/named"):
+        load("mnist")
+    with pytest.raises(UsageError, match=f"--data_dir={tmp_path}/given"):
+        load("mnist", "~/given")
+    monkeypatch.delenv("CAT_JAX_DATA")
     with pytest.raises(UsageError, match=f"--data_dir={tmp_path}/tensorflow_datasets"):
         load("mnist")
 
@@ -277,7 +323,7 @@ def test_the_newest_version_is_read(tmp_path):
         (tmp_path / "mnist" / version).mkdir(parents=True)
         info = tmp_path / "mnist" / version / "dataset_info.json"
         info.write_text('{"fileFormat": "array_record"}')
-    assert records.require_folder("mnist", str(tmp_path)).name == "3.0.10"
+    assert tfds_folder.find(tmp_path / "mnist", "command").name == "3.0.10"
 
 
 @pytest.mark.parametrize(
@@ -297,9 +343,9 @@ def test_a_folder_of_another_format_is_refused_with_the_remedy(tmp_path, info, m
 
 
 @pytest.mark.parametrize("damage", ["half", "flipped", "empty", "missing"])
-def test_damaged_files_are_refused_in_one_line_with_the_remedy(tmp_path, damage):
-    checksums, _ = _cifar100(tmp_path)
-    folder = prepare("cifar100", str(tmp_path), str(tmp_path), checksums)
+def test_damaged_files_of_tensorflow_datasets_are_refused_with_the_remedy(tmp_path, damage):
+    folder = tmp_path / "cifar100/3.0.2"
+    tfds_writer.write(folder, _cifar100(tmp_path)[1], num_classes=100)
     (file,) = folder.glob("cifar100-test.array_record*")
     content = bytearray(file.read_bytes())
     if damage == "flipped":
@@ -339,4 +385,4 @@ def test_a_download_that_fails_is_reported_in_one_line_with_the_other_way(tmp_pa
 @pytest.mark.parametrize("name", ["digits", "imagenet"])
 def test_data_sets_without_preparation_are_refused_with_those_that_have_one(name, capsys):
     assert main([f"--dataset={name}"]) == 2
-    assert "available: mnist, cifar10, cifar100" in capsys.readouterr().err
+    assert "available: cifar10, cifar100, mnist" in capsys.readouterr().err

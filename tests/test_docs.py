@@ -15,7 +15,7 @@ import pytest
 from absl import flags
 
 from cat_jax.cli import command_line
-from cat_jax.data import archives
+from cat_jax.data.prepare import preparable
 
 DOCS = pages.ROOT / "docs"
 PAGES = [
@@ -48,9 +48,9 @@ def test_the_page_on_data_names_the_archives_that_are_read():
     named = {
         name for page in PAGES for name in re.findall(r"[\w-]+\.(?:tar\.)?gz\b", page.read_text())
     }
-    for dataset, sums in archives.CHECKSUMS.items():
-        assert named & sums.keys(), dataset
-        named -= sums.keys()
+    for dataset, archives in preparable().items():
+        assert named & archives.checksums.keys(), dataset
+        named -= archives.checksums.keys()
     assert not named
 
 

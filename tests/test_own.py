@@ -8,7 +8,7 @@ import small_runs
 from PIL import Image
 
 from cat_jax import main
-from cat_jax.data import Spec, load, own
+from cat_jax.data import Spec, load, own_images
 from cat_jax.errors import UsageError
 from cat_jax.experiment.network import build_networks
 from cat_jax.networks import MaskNet
@@ -68,7 +68,7 @@ def test_grey_images_among_coloured_ones_have_three_equal_channels(tmp_path, cap
     (tmp_path / "a" / "notes.txt").write_text("")
     (tmp_path / "a" / ".hidden").write_text("")
     with caplog.at_level(logging.WARNING, "cat_jax"):
-        images, labels = own.read(tmp_path)[1]["all"]
+        images, labels = own_images.read(tmp_path)[1]["all"]
     assert labels.tolist() == [0, 0, 1, 1]
     np.testing.assert_array_equal(images[0], np.repeat(GREY[0][..., None], 3, -1))
     np.testing.assert_array_equal(images[2:], COLOUR[:2])

@@ -11,14 +11,13 @@ from ml_collections import ConfigDict
 
 from benchmarks.step_cost import flops, startup, timing
 from cat_jax import data
-from cat_jax.data.records import FORMS
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
 from cat_jax.runtime import processes
+from cat_jax.runtime.registry import find
 from cat_jax.storage import provenance
 
-NUM_TRAIN = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}
 MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 
 
@@ -109,10 +108,10 @@ def load_or_draw(config: ConfigDict) -> tuple[data.Dataset, str]:
     try:
         return data.load(config.dataset, config.data_dir), ""
     except UsageError as error:
-        if config.dataset not in NUM_TRAIN:
+        source = find(data.Source, "config.dataset", config.dataset)
+        if (form := source.archives) is None:
             raise
-        rng, form = np.random.default_rng(0), FORMS[config.dataset]
-        size, num_classes = NUM_TRAIN[config.dataset], form.classes["label"]
+        rng, size, num_classes = np.random.default_rng(0), source.num_train, form.num_classes
         images = rng.integers(256, size=(size, *form.image_shape), dtype=np.uint8)
         train = data.Split(images, rng.integers(num_classes, size=size, dtype=np.int32))
         names = tuple(map(str, range(num_classes)))

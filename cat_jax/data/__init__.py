@@ -1,36 +1,39 @@
-"""Data sets in memory, the order of their batches, and augmentation on the device."""
+"""Data sets in memory, the order of their batches, and augmentation on the device.
 
-from cat_jax.data.augment import Augment, crop_flip, to_unit, unchanged
-from cat_jax.data.batches import Clock, batch_indices, padded_batches
-from cat_jax.data.feed import Feed
-from cat_jax.data.sources import (
-    DATA_DIR,
-    LOADERS,
-    Dataset,
-    Spec,
-    Split,
-    balanced,
-    fingerprint,
-    load,
-    split_validation,
-)
+Importing the file of a data set registers its record. To add a data set, add its line here.
+Augmentation is imported when it is first used, so that records can be read without JAX.
+"""
 
-__all__ = [
-    "DATA_DIR",
-    "LOADERS",
-    "Augment",
-    "Clock",
-    "Dataset",
-    "Feed",
-    "Spec",
-    "Split",
-    "balanced",
-    "batch_indices",
-    "crop_flip",
-    "fingerprint",
-    "load",
-    "padded_batches",
-    "split_validation",
-    "to_unit",
-    "unchanged",
-]
+from typing import TYPE_CHECKING, Any
+
+from cat_jax.data import cifar_images as cifar_images
+from cat_jax.data import digit_images as digit_images
+from cat_jax.data import mnist_images as mnist_images
+from cat_jax.data import own_images as own_images
+from cat_jax.data import synthetic_images as synthetic_images
+from cat_jax.data.batches import Clock as Clock
+from cat_jax.data.batches import batch_indices as batch_indices
+from cat_jax.data.batches import padded_batches as padded_batches
+from cat_jax.data.feed import Feed as Feed
+from cat_jax.data.source import Source as Source
+from cat_jax.data.source import load as load
+from cat_jax.data.splits import Dataset as Dataset
+from cat_jax.data.splits import Spec as Spec
+from cat_jax.data.splits import Split as Split
+from cat_jax.data.splits import balanced as balanced
+from cat_jax.data.splits import fingerprint as fingerprint
+from cat_jax.data.splits import split_validation as split_validation
+
+if TYPE_CHECKING:
+    from cat_jax.data.augment import Augment as Augment
+    from cat_jax.data.augment import crop_flip as crop_flip
+    from cat_jax.data.augment import to_unit as to_unit
+    from cat_jax.data.augment import unchanged as unchanged
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Augment", "crop_flip", "to_unit", "unchanged"):
+        from cat_jax.data import augment
+
+        return getattr(augment, name)
+    raise AttributeError(f"module 'cat_jax.data' has no attribute {name!r}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cat_jax.data.batches import batch_indices
-from cat_jax.data.sources import Split
+from cat_jax.data.splits import Split
 
 
 @dataclasses.dataclass(frozen=True)

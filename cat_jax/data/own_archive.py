@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cat_jax.data.pixel_checks import Splits, check_size, to_bytes
-from cat_jax.data.records import in_one_line
-from cat_jax.errors import UsageError
+from cat_jax.errors import UsageError, in_one_line
 
 logger = logging.getLogger(__name__)
 MAX_CLASSES = 100_000  # Larger labels are a mistake: they would name as many classes.

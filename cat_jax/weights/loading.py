@@ -122,7 +122,7 @@ def _open(part: Part, authors: str) -> tuple[Entries, Constants | None]:
         identity = not any(constants["mean"]) and all(s == 1 for s in constants["std"])
         return entries, {} if identity else constants
     if authors and isinstance(network := infer(entries, {}), named(authors).module_class or ()):
-        return entries, recognition.CONSTANTS.get(network.num_classes)  # type: ignore[attr-defined]
+        return entries, recognition.authors_constants(network.num_classes)  # type: ignore[attr-defined]
     return entries, None
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from flax import linen as nn
 
+from cat_jax.data import Source
 from cat_jax.errors import UsageError
 from cat_jax.networks.record import MaskNet, Network, StateDict, every, record_of
+from cat_jax.runtime.registry import find
 
 Entries = Mapping[str, np.ndarray]
 Constants = Mapping[str, tuple[float, ...]]  # {"mean": ..., "std": ...}, or {}.
@@ -17,14 +19,7 @@ Constants = Mapping[str, tuple[float, ...]]  # {"mean": ..., "std": ...}, or {}.
 AUTHORS_NAME = re.compile(r"(RN|WRN)_b_(\d+)_b1_(\d+)_e(\d+)_(cw|cent)")
 AUTHORS_NETWORKS = {"RN": "PreActResNet18", "WRN": "WideResNet"}
 AUTHORS_LOSSES = {"cw": "margin", "cent": "cross_entropy"}
-# By the number of classes: CIFAR-10, CIFAR-100.
-CONSTANTS = {
-    10: {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2471, 0.2435, 0.2616)},
-    100: {
-        "mean": (0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
-        "std": (0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
-    },
-}
+AUTHORS_DATA = {10: "cifar10", 100: "cifar100"}  # By the number of classes.
 
 
 def infer(entries: Entries, constants: Constants) -> nn.Module:
@@ -87,6 +82,14 @@ def fields_of_file_name(file_name: str) -> dict[str, Any]:
         "attack.epsilon": f"{epsilon}/255",
         "attack.loss": AUTHORS_LOSSES[loss],
     }
+
+
+def authors_constants(num_classes: int) -> Constants | None:
+    """Mean and std by which the authors' CIFAR networks normalise images; None for others."""
+    if num_classes not in AUTHORS_DATA:
+        return None
+    source = find(Source, "the data set", AUTHORS_DATA[num_classes])
+    return {"mean": source.mean, "std": source.std}
 
 
 def _number(digits: str) -> float:

@@ -30,8 +30,10 @@ import numpy as np
 
 from cat_jax.data.own_archive import read_archive
 from cat_jax.data.pixel_checks import Splits, check_levels, check_size
-from cat_jax.data.records import in_one_line
-from cat_jax.errors import UsageError
+from cat_jax.data.source import Source, check_split
+from cat_jax.data.splits import Loaded, Split, split_test
+from cat_jax.errors import UsageError, in_one_line
+from cat_jax.runtime.registry import register
 
 logger = logging.getLogger(__name__)
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
@@ -152,3 +154,26 @@ def _read_image(file: Path) -> np.ndarray:
         remedy = SIXTEEN_BITS if mode.startswith(("I", "F")) else EIGHT_BITS
         raise UsageError(f"{file} has mode {mode}; expected grey or RGB with 8 bits: {remedy}.")
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def load(data_dir: str) -> Loaded:
+    """Your images; without a test split, one example in five of each class is set aside.
+
+    Raises:
+      UsageError: if there is no path, or `read` refuses its files.
+    """
+    if not data_dir:
+        raise UsageError("config.data_dir is empty; name your images: --config.data_dir=PATH.")
+    names, splits = read(Path(data_dir).expanduser())
+    if "test" in splits:
+        return names, Split(*splits["train"]), Split(*splits["test"])
+    every = Split(*splits["all"])
+    check_split(data_dir, every, len(names))
+    if (least := np.bincount(every.labels).min()) < 2:
+        raise UsageError(
+            f"{data_dir} has a class with {least} image, and no test split; expected two or more."
+        )
+    return names, *split_test(every, lambda size: max(1, size // 5))
+
+
+register(Source("own", load))
