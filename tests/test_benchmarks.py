@@ -13,10 +13,10 @@ import subprocess
 import sys
 
 import golden
+import golden_steps
 import numpy as np
 import pytest
 import small_runs
-import test_train_step_golden as step_golden
 
 from cat_jax import networks
 
@@ -71,9 +71,9 @@ def test_the_step_in_pytorch_is_the_published_one(tag, monkeypatch):
     torch_networks, torch_step = map(importlib.import_module, ("torch_networks", "torch_step"))
     meta, arrays = golden.load("cat_step")
     (kind, loss), seeds = tag.split("_"), meta["_meta"]
-    hyper, shape = seeds[kind], step_golden.SHAPES[kind]
+    hyper, shape = seeds[kind], golden_steps.SHAPES[kind]
     described, twins = golden.load("networks")[0], []
-    for ours, theirs in zip(step_golden.NAMES[kind], step_golden.GOLDEN_NAMES[kind], strict=True):
+    for ours, theirs in zip(golden_steps.NAMES[kind], golden_steps.GOLDEN_NAMES[kind], strict=True):
         module = getattr(networks, ours)(**golden.normaliser(theirs))
         twin = torch_networks.TWINS[ours](module, (*shape[1:], shape[0])).double()
         state = golden.state_dict(described[theirs]["state_dict"], seed=0)

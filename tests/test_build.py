@@ -1,7 +1,6 @@
 """Configs: every variant builds, conventions fill in what is not set, nonsense is refused."""
 
 import contextlib
-import importlib
 
 import chex
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_runs
+from config_files import MODULES, SPECS, VARIANTS
 
 from cat_jax import data
 from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
@@ -21,14 +21,6 @@ from cat_jax.experiment.optimizer import build_optimizer
 from cat_jax.report import published_numbers
 
 NO_MASK = {"mask_net.name": "OnesMask"}
-SPECS = {
-    "digits": data.Spec((8, 8, 1), 10, 1437),
-    "mnist": data.Spec((28, 28, 1), 10, 60_000),
-    "preact_cifar10": data.Spec((32, 32, 3), 10, 50_000),
-    "wrn_cifar10": data.Spec((32, 32, 3), 10, 50_000),
-    "preact_cifar100": data.Spec((32, 32, 3), 100, 50_000),
-}
-MODULES = {name: importlib.import_module(f"cat_jax.configs.{name}") for name in SPECS}
 ROWS_OF = {
     "mnist": "mnist",
     "cifar10_preact_resnet18": "preact_cifar10",
@@ -37,7 +29,6 @@ ROWS_OF = {
     "beta": "preact_cifar10",
     "beta1": "preact_cifar10",
 }
-CASES = [(name, variant) for name in SPECS for variant in MODULES[name].VARIANTS]
 # Tracing takes a second to ten: the fast tests trace each variant on some network.
 ALL = list(MODULES["digits"].VARIANTS)
 FAST = {("digits", variant) for variant in ALL} | {("mnist", "cat_cw"), ("mnist", "trades")}
@@ -56,7 +47,7 @@ FAST_BY_CONVENTIONS = {
     [
         pytest.param(name, variant, conventions, marks=pytest.mark.slow if slow else ())
         for conventions, fast in FAST_BY_CONVENTIONS.items()
-        for name, variant in CASES
+        for name, variant in VARIANTS
         for slow in [(name, variant) not in fast]
     ],
 )

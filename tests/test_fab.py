@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from golden_attacks import setting
 from jax.tree_util import Partial
-from test_attacks_golden import setting
 
 from cat_jax.attacks.fab import fab_t, fab_t_with_details, plane_step
 from cat_jax.errors import UsageError

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import small_runs
 from jax import lax
-from test_train import act_at
 
 from cat_jax.errors import UsageError
 from cat_jax.report import page
@@ -91,7 +90,7 @@ def test_skipped_steps_change_nothing_and_are_counted_also_across_a_resume(
     ]
     assert ["mask" in line for line in lines] == [True, False, True, True, True]
     with monkeypatch.context() as patch:
-        act_at(patch, 6, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+        small_runs.act_at(patch, 6, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
         assert not run(made, tmp_path / "stopped", step)[0]
     chex.assert_trees_all_equal(run(made, tmp_path / "stopped", step)[1], whole)
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden_attacks import setting
 from jax.tree_util import Partial
-from test_attacks_golden import setting
 
 from cat_jax.attacks.square import (
     BREAKPOINTS,

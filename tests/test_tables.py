@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import pytest
 from absl import flags
+from config_files import SPECS
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from test_build import SPECS
 
 from cat_jax import data
 from cat_jax.cli import command_line

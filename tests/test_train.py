@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import time
-import types
 
 import chex
 import jax
@@ -18,9 +17,9 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import data, errors
+from cat_jax import data
 from cat_jax.errors import UsageError
-from cat_jax.storage import checkpoint, files, metrics, run_folder, saving
+from cat_jax.storage import checkpoint, files, run_folder
 from cat_jax.training import loop
 
 PLAIN = {"method.name": "standard", "mask_net.name": "OnesMask"}  # The quickest to compile.
@@ -33,12 +32,12 @@ def compiled(num_devices, *overrides):
     return small_runs.experiment(small_runs.config(**dict(overrides)), num_devices)[0]
 
 
-def run(workdir, num_devices=1, **overrides):
+def run(workdir, num_devices=1, change_step=lambda step_fn: step_fn, **overrides):
     """Trains a small run; returns (finished?, state in last/)."""
     made, dataset, devices = small_runs.experiment(small_runs.config(**overrides), num_devices)
     of_the_step = (item for item in overrides.items() if item[0] not in OF_THE_LOOP)
     shared = compiled(num_devices, *sorted(of_the_step))
-    made = dataclasses.replace(made, init=shared.init, step_fn=shared.step_fn)
+    made = dataclasses.replace(made, init=shared.init, step_fn=change_step(shared.step_fn))
     finished = loop.train(made, dataset, workdir, devices)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     return finished, checkpoint.restore(found, jax.eval_shape(made.init))
@@ -49,18 +48,6 @@ def whole(tmp_path_factory):
     """(workdir, state) of an uninterrupted run."""
     workdir = tmp_path_factory.mktemp("whole")
     return workdir, run(workdir)[1]
-
-
-def act_at(monkeypatch, wanted, act):
-    """Calls `act()` when the step `wanted` has been made."""
-    add = metrics.MetricsLog.add
-
-    def acting(self, step, metrics, count=1):
-        if step == wanted:
-            metrics = act(metrics) or metrics
-        return add(self, step, metrics, count)
-
-    monkeypatch.setattr(metrics.MetricsLog, "add", acting)
 
 
 def test_a_run_leaves_metrics_both_checkpoints_and_tensorboard(whole):
@@ -88,7 +75,7 @@ def test_sigterm_saves_and_the_resumed_run_equals_the_uninterrupted_one(
 ):
     """Also where the clock is set back again and again: nothing goes by the time of day."""
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO, "cat_jax"):
-        act_at(patch, 7, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+        small_runs.act_at(patch, 7, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
         finished, state = run(tmp_path)
     assert not finished and state.step == 8 and "Stopped by a signal at step 8" in caplog.text
     finished, state = run(tmp_path)
@@ -99,7 +86,9 @@ def test_sigterm_saves_and_the_resumed_run_equals_the_uninterrupted_one(
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, monkeypatch):
-    act_at(monkeypatch, 7, lambda metrics: metrics | {"classifier_loss": jnp.float32("nan")})
+    small_runs.act_at(
+        monkeypatch, 7, lambda metrics: metrics | {"classifier_loss": jnp.float32("nan")}
+    )
     with pytest.raises(UsageError, match=r"classifier_loss is nan at step 7.* step 5 is kept"):
         run(tmp_path)
     lines = small_runs.metrics(tmp_path)
@@ -107,21 +96,21 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, mo
     assert run_folder.first_non_finite(lines) == "classifier_loss is nan at step 7"
 
 
-def test_parameters_that_are_not_finite_are_told_as_a_loss_is(whole, tmp_path):
+def test_parameters_that_are_not_finite_stop_the_run_as_a_loss_does(tmp_path):
     """Where every loss was finite: the last update was not."""
-    broken = jax.tree.map(lambda leaf: leaf * jnp.nan, whole[1].classifier)
-    log, saver = metrics.MetricsLog(tmp_path, 0), saving.Saver()
-    run = types.SimpleNamespace(log=log, saver=saver, devices=[0], class_names=("a", "b"))
-    run._epoch = lambda step: 0.5
-    with (
-        contextlib.closing(log),
-        contextlib.closing(saver),
-        pytest.raises(errors.NonFiniteLoss, match="is not finite after step 12"),
-    ):
-        loop._Run._save(run, tmp_path / "last", whole[1].replace(classifier=broken), 1, {})
-    assert (
-        run_folder.first_non_finite(small_runs.metrics(tmp_path)) == "parameters is nan at step 12"
-    )
+
+    def broken_by(step_fn):
+        def step(state, batch, key):
+            state, metrics = step_fn(state, batch, key)
+            broken = jax.tree.map(lambda leaf: leaf * jnp.nan, state.classifier)
+            return (state.replace(classifier=broken) if state.step == 5 else state), metrics
+
+        return step
+
+    with pytest.raises(UsageError, match="is not finite after step 5"):
+        run(tmp_path, change_step=broken_by)
+    lines = small_runs.metrics(tmp_path)
+    assert run_folder.first_non_finite(lines) == "parameters is nan at step 5"
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_path, monkeypatch):
@@ -135,7 +124,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_pat
                 time.sleep(0.01)  # Until step 5 is written.
             patch.setattr(checkpoint.files, "write_text", full)
 
-        act_at(patch, 7, fill)
+        small_runs.act_at(patch, 7, fill)
         with pytest.raises(UsageError, match=r"No space left.* step 5 is kept.*it resumes"):
             run(tmp_path)
     chex.assert_trees_all_equal(run(tmp_path)[1], whole[1])
@@ -169,7 +158,7 @@ def test_four_devices_train_as_one_does(tmp_path, method):
 
 def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, monkeypatch):
     """Also where the signal to stop comes in the last step."""
-    act_at(monkeypatch, 2, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+    small_runs.act_at(monkeypatch, 2, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
     finished, _ = run(tmp_path, num_validation=0, num_steps=3, **PLAIN)
     assert finished
     best, last = (small_runs.manifest(tmp_path, which) for which in ("best", "last"))
@@ -178,7 +167,7 @@ def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, mon
 
 
 def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
-    act_at(monkeypatch, 3, lambda metrics: metrics | {"mask": jnp.float32(0.01)})
+    small_runs.act_at(monkeypatch, 3, lambda metrics: metrics | {"mask": jnp.float32(0.01)})
     with caplog.at_level(logging.WARNING, "cat_jax"):
         run(tmp_path, num_steps=3, log_every=1)
     assert "The mean of M is 0.010" in caplog.text and "beta1" in caplog.text
@@ -198,7 +187,7 @@ def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, c
 def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path, monkeypatch):
     settings = {"average_decay": 0.5, "validation.every_epochs": 1, "num_steps": 30}
     with monkeypatch.context() as patch:
-        act_at(patch, 20, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
+        small_runs.act_at(patch, 20, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
         run(tmp_path, **settings)
     _, state = run(tmp_path, **settings)
     _, whole = run(tmp_path / "whole", **settings)

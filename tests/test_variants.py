@@ -10,51 +10,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
-from test_build import CASES, MODULES, SPECS
+import tiny_networks
+from config_files import MODULES, SPECS, VARIANTS
 
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
-from cat_jax.networks import Classifier, MaskNet
-from cat_jax.networks.conv import Conv
-from cat_jax.networks.norm import BatchNorm
 from cat_jax.runtime import processes
-from cat_jax.runtime.registry import register
-from cat_jax.types import DEVICES
 
 # Between them every kind of attack, the perturbed weights, and both sorts of mask.
 FAST = [("preact_cifar10", variant) for variant in ("fat", "cat_awp")]
 
 
-class SmallClassifier(nn.Module):
-    """Sure of class 1: some examples are right from the start, and some are wrong."""
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, images, *, train=False):
-        x = BatchNorm(DEVICES)(Conv(4, stride=2)(images), train=train)
-        logits = nn.Dense(self.num_classes)(nn.relu(x).mean((1, 2)))
-        return logits.at[:, 1].add(3.0)
-
-
-class SmallMask(nn.Module):
-    sees: str
-
-    @nn.compact
-    def __call__(self, images, delta, *, train=False):
-        x = BatchNorm(DEVICES)(Conv(4)(images + delta), train=train)
-        return nn.sigmoid(Conv(images.shape[-1])(nn.relu(x)))
-
-
-register(Classifier("VariantClassifier", SmallClassifier), MaskNet("VariantMask", SmallMask))
-
-
 def small(config, num_devices):
     """The experiment of `config` on small networks."""
-    config.classifier.update(name="VariantClassifier", mean=(), std=())
+    config.classifier.update(name=tiny_networks.BIASED, mean=(), std=())
     if config.mask_net.name != "OnesMask":
-        config.mask_net.name = "VariantMask"
+        config.mask_net.name = tiny_networks.MASK
     config.batch_size, config.attack.num_steps = 8, 2
     config.awp.warmup_epochs = 0  # So that the first steps have it.
     config.average_decay = 0.5
@@ -93,7 +64,7 @@ def to_float64(tree):
     "name, variant",
     [
         pytest.param(name, variant, marks=() if (name, variant) in FAST else pytest.mark.slow)
-        for name, variant in CASES
+        for name, variant in VARIANTS
     ],
 )
 def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(float64, name, variant):

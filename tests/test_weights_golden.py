@@ -11,13 +11,12 @@ import golden
 import jax
 import numpy as np
 import pytest
-import test_networks_golden as of_networks
+from golden_networks import CASES, build, images_of
 
 from cat_jax import networks, weights
 from cat_jax.weights import pytorch_names, weight_files
 from cat_jax.weights.weight_files import Part
 
-CASES = of_networks.CASES
 BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
 SMALL = ("cat_mnist_f", "cat_mnist_g")
 EVERY = [pytest.param(c, marks=() if c in SMALL else pytest.mark.slow) for c in CASES]
@@ -55,7 +54,7 @@ def test_golden_weights_come_out_of_a_file_as_they_went_in(name, tmp_path, float
 def test_golden_networks_go_from_pytorch_to_ours_and_back(name, tmp_path, float64):
     """A PyTorch network -> the authors' file -> ours -> our file -> another PyTorch network."""
     torch = pytest.importorskip("torch")
-    info, images = golden.load("networks")[0][name], of_networks.images_of(name, "float64")
+    info, images = golden.load("networks")[0][name], images_of(name, "float64")
     first, second = (twin_of(torch, make(name), images.shape[1:]).double() for _ in range(2))
     first.load_state_dict({k: torch.tensor(v) for k, v in entries_of(name).items()}, strict=True)
     part = weights.MASK_NET if info["kind"] == "mask" else weights.CLASSIFIER
@@ -77,7 +76,7 @@ def test_golden_networks_go_from_pytorch_to_ours_and_back(name, tmp_path, float6
     given = torch.tensor(np.asarray(images)).permute(0, 3, 1, 2)
     with torch.no_grad():
         theirs, again = first.eval()(given).numpy(), second.eval()(given).numpy()
-    ours = np.asarray(jax.jit(of_networks.build(name))(loaded.variables, images))
+    ours = np.asarray(jax.jit(build(name))(loaded.variables, images))
     ours = np.moveaxis(ours, -1, 1) if ours.ndim == 4 else ours
     for found in (again, ours):
         np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-6 * np.abs(theirs).max())

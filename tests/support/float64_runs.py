@@ -2,7 +2,7 @@
 
 As a script, one of several processes, or one with devices of its own:
 
-    python tests/float64_runs.py JOBS [COORDINATOR NUM_PROCESSES PROCESS_ID]
+    python tests/support/float64_runs.py JOBS [COORDINATOR NUM_PROCESSES PROCESS_ID]
 
 JOBS is JSON, [[workdir, number of devices or null for all, {field: value}], ...], run in turn.
 """
@@ -17,21 +17,17 @@ import sys
 import jax
 import jax.numpy as jnp
 import small_runs
-from test_train_step import Tiny, TinyMask
+import tiny_networks
 
 from cat_jax import data
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
-from cat_jax.networks import Classifier, MaskNet
 from cat_jax.runtime import processes
-from cat_jax.runtime.registry import register
 from cat_jax.storage import checkpoint
 from cat_jax.training import loop
 
 # With batch norm, synced over all devices.
-register(Classifier("Tiny", Tiny), MaskNet("TinyMask", TinyMask))
-TINY = {"classifier.name": "Tiny", "mask_net.name": "TinyMask", "attack.num_steps": 3}
-TINY |= {"num_validation": 0, "save_every": 1000}
+TINY = tiny_networks.FIELDS | {"attack.num_steps": 3, "num_validation": 0, "save_every": 1000}
 
 
 def run(workdir, num_devices=None, **overrides):

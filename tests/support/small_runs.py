@@ -13,6 +13,7 @@ from cat_jax.configs import digits
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
 from cat_jax.storage import files
+from cat_jax.storage.metrics import MetricsLog
 
 OVERRIDES = {
     "dataset": "synthetic",
@@ -48,6 +49,18 @@ def experiment(made, num_devices=1):
     devices = jax.local_devices()[:num_devices]
     dataset = data.load(made.dataset, made.data_dir)
     return build_experiment(settings.resolve(made), dataset.spec, devices), dataset, devices
+
+
+def act_at(monkeypatch, wanted, act):
+    """Calls `act(metrics of the step)` after step `wanted`; what it returns replaces them."""
+    add = MetricsLog.add
+
+    def acting(self, step, metrics, count=1):
+        if step == wanted:
+            metrics = act(metrics) or metrics
+        return add(self, step, metrics, count)
+
+    monkeypatch.setattr(MetricsLog, "add", acting)
 
 
 def metrics(workdir):

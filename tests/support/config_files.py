@@ -1,0 +1,15 @@
+"""The config files that train on image data sets, and what their data sets are."""
+
+import importlib
+
+from cat_jax import data
+
+SPECS = {
+    "digits": data.Spec((8, 8, 1), 10, 1437),
+    "mnist": data.Spec((28, 28, 1), 10, 60_000),
+    "preact_cifar10": data.Spec((32, 32, 3), 10, 50_000),
+    "wrn_cifar10": data.Spec((32, 32, 3), 10, 50_000),
+    "preact_cifar100": data.Spec((32, 32, 3), 100, 50_000),
+}
+MODULES = {name: importlib.import_module(f"cat_jax.configs.{name}") for name in SPECS}
+VARIANTS = [(name, variant) for name in SPECS for variant in MODULES[name].VARIANTS]
