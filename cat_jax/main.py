@@ -81,7 +81,7 @@ from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.report import tables
 from cat_jax.runtime import backend, processes, terminal
-from cat_jax.storage import checkpoint, run_folder, verify
+from cat_jax.storage import checkpoint, paths, run_folder, verify
 from cat_jax.training import loop
 from cat_jax.weights.loading import Loaded
 
@@ -141,9 +141,11 @@ def run(
         except BrokenPipeError:  # Standard output's.
             raise
         except OSError as error:
+            if processes.is_first() and not paths.is_of_folder(error, workdir):
+                raise
             raise UsageError(
-                f"{workdir} cannot be written or read: {error}. Make room or mend the folder, then "
-                "give the same command: it goes on where it was."
+                f"{workdir} cannot be written or read: {error}. Free disk space or fix its "
+                "permissions, then run the same command again to resume."
             ) from error
 
 
@@ -279,6 +281,7 @@ def main(argv: Sequence[str]) -> None:
         if DETERMINISTIC.value:
             backend.compute_deterministically()
         processes.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
+        backend.check_devices()
         terminal.start(jax.process_index(), quiet=QUIET.value)
         with processes.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
             if SWEEP.value or SEEDS.value:

@@ -5,6 +5,7 @@ import os
 import jax
 import pytest
 
+from cat_jax.errors import UsageError
 from cat_jax.runtime import backend
 
 
@@ -41,3 +42,19 @@ def test_determinism_is_asked_for_beside_the_flags_that_are_there(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_one=1")
     backend.compute_deterministically()
     assert os.environ["XLA_FLAGS"] == "--xla_one=1 --xla_gpu_deterministic_ops=true"
+
+
+def test_no_device_and_no_compilation_are_answered_in_one_line(monkeypatch):
+    backend.check_devices()
+    with jax.disable_jit(), pytest.raises(UsageError, match=r"JAX_DISABLE_JIT is set.*unset it"):
+        backend.check_devices()
+
+    def devices():
+        raise RuntimeError("Unable to initialize backend 'cuda': no GPU\nmore lines")
+
+    monkeypatch.setattr(jax, "devices", devices)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    with pytest.raises(
+        UsageError, match=r"no GPU\); unset JAX_PLATFORMS, which is cuda, or install jax"
+    ):
+        backend.check_devices()

@@ -1,5 +1,6 @@
 """The command line: one command trains and evaluates; what is wrong is said in one line."""
 
+import errno
 import json
 import shutil
 
@@ -236,6 +237,23 @@ def test_verify_needs_no_config_and_reports_what_is_damaged(finished, tmp_path, 
 def test_what_does_not_touch_the_steps_may_change(finished):
     main.run(small_runs.config(num_steps=14, evaluation="none", log_every=1), finished, "train")
     assert small_runs.manifest(finished)["step"] == 14
+
+
+def test_only_errors_of_its_files_are_told_as_errors_of_the_workdir(finished, monkeypatch):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    font = FileNotFoundError(errno.ENOENT, "No such file or directory", "/fonts/x.ttf")
+    for error, raised, text in (
+        (full, UsageError, f"{finished} cannot be written or read: .*No space.*Free disk space"),
+        (font, FileNotFoundError, "x.ttf"),
+        (TimeoutError("too slow"), TimeoutError, "too slow"),
+    ):
+
+        def fail(*_, error=error):
+            raise error
+
+        monkeypatch.setattr(robustness, "evaluate", fail)
+        with pytest.raises(raised, match=text):
+            main.run(small_runs.config(), finished, "evaluate")
 
 
 def test_evaluation_of_an_empty_workdir_is_refused(tmp_path):

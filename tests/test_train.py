@@ -89,8 +89,10 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, mo
     small_runs.act_at(
         monkeypatch, 7, lambda metrics: metrics | {"classifier_loss": jnp.float32("nan")}
     )
-    with pytest.raises(UsageError, match=r"classifier_loss is nan at step 7.* step 5 is kept"):
-        run(tmp_path)
+    remedy = "Try a smaller learning rate or config.awp.gamma"
+    message = f"classifier_loss is nan at step 7.* step 5 is kept.*{remedy}"
+    with pytest.raises(UsageError, match=message):
+        run(tmp_path, **{"awp.gamma": 0.01})
     lines = small_runs.metrics(tmp_path)
     assert [line["step"] for line in lines] == [4, 5, 7]
     assert run_folder.first_non_finite(lines) == "classifier_loss is nan at step 7"
@@ -125,7 +127,9 @@ def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_pat
             patch.setattr(checkpoint.files, "write_text", full)
 
         small_runs.act_at(patch, 7, fill)
-        with pytest.raises(UsageError, match=r"No space left.* step 5 is kept.*it resumes"):
+        with pytest.raises(
+            UsageError, match=r"No space left.* step 5 is kept.*Free disk space.*to resume"
+        ):
             run(tmp_path)
     chex.assert_trees_all_equal(run(tmp_path)[1], whole[1])
     assert small_runs.metrics(tmp_path) == small_runs.metrics(whole[0])

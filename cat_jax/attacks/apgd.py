@@ -86,8 +86,10 @@ def apgd_t(
     """`apgd` on the targeted DLR loss, towards one class after the other: AutoAttack's APGD-T.
 
     The targets are the second to the (num_targets + 1)-th class of the natural logits: at most
-    K - 1, and never the true one. The loss needs four classes: for fewer, said in a warning when
-    the attack is compiled, it is the margin of target and true class, z_t - z_y.
+    K - 1, and never the true one. `labels` are the true classes, not the targets.
+
+    The loss needs four classes. For fewer it is the margin of target and true class, z_t - z_y, and
+    the compilation of the attack logs a warning.
 
     Args:
       logits_fn, images, labels, key, epsilon: as for `apgd`.

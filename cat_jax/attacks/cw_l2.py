@@ -44,7 +44,8 @@ def cw_l2(
     $$
 
     by Adam over w, with x~ = (tanh(w) + 1) / 2, which keeps it in [0, 1]; c is searched for each
-    example: ten times as large until it succeeds, then by bisection.
+    example: ten times as large until it succeeds, then by bisection. It costs num_searches *
+    num_steps forward and backward passes: 9,000 by default, 450 times as many as PGD-20.
 
     Args:
       logits_fn, images, labels: as for `attacks.pgd`.

@@ -66,7 +66,7 @@ def fab_t(
     Args:
       logits_fn: images -> logits [B, K], in inference mode.
       images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
-      labels: [B], integer.
+      labels: [B], integer: the true classes, not the targets, which the attack chooses.
       key: unused; there for the signature that all attacks share.
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
         example, [B, 1, 1, 1].

@@ -54,7 +54,8 @@ def warnings(
         said.append(
             f"Accuracy under attack, {now['robust']:.1%}, has not left chance "
             f"(1 in {num_classes}) for {PATIENCE} validations: the classifier is not learning. "
-            "Try a smaller config.attack.epsilon or learning rate."
+            "Try a smaller config.attack.epsilon or learning rate; with weight perturbation, a "
+            "smaller config.awp.gamma or a later config.awp.warmup_epochs."
         )
     if now["fgsm"] - now["robust"] > GAP and now["robust"] < now["fgsm"] / 2:
         said.append(

@@ -8,6 +8,7 @@ import platform
 
 import jax
 
+from cat_jax.errors import UsageError
 from cat_jax.storage import files
 
 
@@ -29,6 +30,31 @@ def compute_deterministically() -> None:
     """
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
+
+
+def check_devices() -> None:
+    """Finds the devices, which JAX then keeps.
+
+    Raises:
+      UsageError: if JAX finds none, or is told not to compile.
+    """
+    if jax.config.jax_disable_jit:
+        raise UsageError(
+            "JAX_DISABLE_JIT is set, but training steps and attacks are compiled; unset it. To "
+            "look inside a step, use jax.debug.print."
+        )
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # The second if no plugin is installed at all.
+        reason = str(error).strip().split("\n")[0]
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        remedy = (
+            f"unset JAX_PLATFORMS, which is {platforms}, or install" if platforms else "install"
+        )
+        raise UsageError(
+            f"JAX finds no device{f' ({reason})' if reason else ''}; {remedy} jax for this "
+            "machine: requirements-cuda.txt, requirements-tpu.txt, or requirements.txt for CPUs."
+        ) from error
 
 
 def processor() -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from cat_jax.errors import UsageError, check_choice
+from cat_jax.runtime import backend
 from cat_jax.types import DEVICES, Array, PyTree
 
 T = TypeVar("T")
@@ -86,6 +87,7 @@ def start(
             f"The processes did not find each other by {how} ({reason}); give all of them the "
             "same --coordinator=HOST:PORT and --num_processes, and each its --process_id."
         ) from error
+    backend.check_devices()
     from_first(lambda: None)  # All devices find together now that all processes are here: `_sum`.
 
 

@@ -69,7 +69,7 @@ def save(folder: pathlib.Path, state: PyTree, meta: dict[str, Any], *, keep: int
     except OSError:
         raise
     except Exception as error:  # The storage library wraps what the system said.
-        raise OSError(f"cannot write {path}: {_first_line(error)}") from error
+        raise OSError(errno.EIO, f"cannot write it: {_first_line(error)}", str(path)) from error
     finally:
         _clear_partial(folder)
     for older in _steps(folder)[keep:]:

@@ -16,7 +16,7 @@ from cat_jax.runtime import processes, terminal
 from cat_jax.runtime.signals import Stop, stop_on_signal
 from cat_jax.runtime.terminal import Pace
 from cat_jax.step.state import TrainState, weights_of
-from cat_jax.storage import checkpoint
+from cat_jax.storage import checkpoint, paths
 from cat_jax.storage.metrics import MetricsLog
 from cat_jax.storage.saving import Saver
 from cat_jax.training import validation
@@ -52,14 +52,18 @@ def train(
         try:
             return run.loop(stop)
         except NonFiniteLoss as error:
+            smaller = "learning rate or config.awp.gamma"
+            smaller = smaller if experiment.config.awp.gamma else "learning rate"
             raise UsageError(
-                f"Training stopped: {error}. {run.kept()} Try a smaller learning rate, or "
-                "another workdir with --config.non_finite=skip."
+                f"Training stopped: {error}. {run.kept()} Try a smaller {smaller}, or another "
+                "workdir with --config.non_finite=skip."
             ) from error
         except OSError as error:
+            if processes.is_first() and not paths.is_of_folder(error, workdir):
+                raise
             raise UsageError(
-                f"Training stopped: {error}. {run.kept()} Make room or mend the folder, then "
-                "give the same command: it resumes."
+                f"Training stopped: {error}. {run.kept()} Free disk space or fix the permissions "
+                f"of {workdir}, then run the same command again to resume."
             ) from error
 
 
