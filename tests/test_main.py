@@ -76,6 +76,27 @@ def test_bad_input_is_answered_in_one_line_that_names_the_remedy(
     check_answer(name, status, *capsys.readouterr(), workdir)
 
 
+@CONFIG_FILES
+def test_paths_on_the_command_line_are_those_of_this_machine(tmp_path, capsys, monkeypatch):
+    """Of ~ they are the home folder's; nothing is made for an address or inside a run."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "r"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.json").write_text("{}")
+    for workdir, message in (
+        ("~/x", f"{tmp_path}/x holds neither config.json nor checkpoints/"),
+        ("gs://b/x", "--workdir is gs://b/x; expected a path on this machine"),
+        ("runs/r/checkpoints", "inside the run runs/r; name the run: --workdir=runs/r"),
+    ):
+        for flags in ((f"--workdir={workdir}",), ("--workdir", workdir)):
+            assert as_a_command(monkeypatch, "--mode=verify", *flags) == 2
+            assert message in capsys.readouterr().err
+    assert as_a_command(monkeypatch, "--config=~/my.py:at", "--workdir=x") == 2
+    assert f"There is no config file {tmp_path}/my.py" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+
+
 def test_a_process_that_is_given_bad_input_ends_likewise_and_help_explains(tmp_path):
     workdir = tmp_path / "run"
     started = {

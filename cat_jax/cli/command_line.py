@@ -15,7 +15,7 @@ from cat_jax.errors import UsageError
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.fields import FIELDS
 from cat_jax.runtime import processes, terminal
-from cat_jax.storage import run_folder
+from cat_jax.storage import paths, run_folder
 
 # --config.PATH=VALUE, --noconfig.PATH, --config.PATH[0]=VALUE.
 OVERRIDE = re.compile(r"--?(no)?config\.(?P<path>[^=\[]*)")
@@ -79,7 +79,7 @@ def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     file = ""
     try:
         arguments = [*argv[:1], *values.read_flags_from_files(list(argv[1:]), force_gnu=False)]
-        arguments = find_config(arguments)
+        arguments = find_config(_with_local_paths(arguments))
         configs = [value for _, _, value in _values(arguments, "config")]
         file = configs[-1].partition(":")[0] if configs else ""
         _check_overrides(arguments, has_config=bool(configs))
@@ -94,6 +94,20 @@ def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
         frames, line = config_files.describe(error, file)
         sys.stderr.write(frames)
         fail(line)
+
+
+def _with_local_paths(argv: Sequence[str]) -> list[str]:
+    """The command line with ~ expanded in the paths that its flags name.
+
+    Raises:
+      UsageError: for an address of a remote system, and for a workdir inside a run.
+    """
+    arguments = list(argv)
+    for name, path_of in (("workdir", paths.workdir_path), ("weights", paths.local_path)):
+        for place, flag, value in list(_values(arguments, name)):
+            if value:
+                arguments[place] = f"{flag}{path_of(value, f'--{name}')}"
+    return arguments
 
 
 def _check_overrides(argv: Sequence[str], *, has_config: bool) -> None:

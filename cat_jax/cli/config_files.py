@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from cat_jax import configs
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
+from cat_jax.storage import paths
 
 INSTALLED = pathlib.Path(configs.__file__).parent
 # What a ConfigDict says of a field that it does not have, before or after it lists all others.
@@ -20,22 +21,23 @@ WRAPPED = "Error whilst parsing config file"  # The flags library puts a traceba
 
 
 def path_of(value: str) -> str:
-    """ "cat_jax:NAME:VARIANT" as the path of the installed file and the variant; a path as it is.
+    """ "cat_jax:NAME:VARIANT" as the path of the installed file and the variant; ~ expanded.
 
     Raises:
       UsageError: if there is no such file.
     """
     if value.startswith("cat_jax:"):
-        name, *variant = value.removeprefix("cat_jax:").split(":", 1)
-        value = ":".join([str(INSTALLED / f"{name}.py"), *variant])
-    path = pathlib.Path(value.partition(":")[0])
+        name, colon, variant = value.removeprefix("cat_jax:").partition(":")
+        value = f"{INSTALLED / name}.py{colon}{variant}"
+    file, colon, variant = value.partition(":")
+    path = paths.local_path(file, "--config")
     if not path.is_file():
         names = sorted(f.stem for f in INSTALLED.glob("[!_]*.py") if f.stem != "default")
         raise UsageError(
             f"There is no config file {path}; name one, or an installed one as "
             f"--config=cat_jax:NAME with NAME one of {', '.join(names)}."
         )
-    return value
+    return f"{path}{colon}{variant}"
 
 
 def describe(error: Exception, file: str) -> tuple[str, str]:
