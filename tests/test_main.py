@@ -277,6 +277,13 @@ def test_only_errors_of_its_files_are_told_as_errors_of_the_workdir(finished, mo
             main.run(small_runs.config(), finished, "evaluate")
 
 
+def test_fewer_steps_than_are_done_are_refused_and_config_json_stays_as_it_is(finished):
+    before = (finished / "config.json").read_bytes()
+    with pytest.raises(UsageError, match=r"of step 1\d, and this config ends at step 5; set"):
+        main.run(small_runs.config(num_steps=5), finished, "train")
+    assert (finished / "config.json").read_bytes() == before
+
+
 def test_evaluation_of_an_empty_workdir_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"holds no config.json"):
         main.run(None, tmp_path / "none", "evaluate")

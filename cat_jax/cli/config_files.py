@@ -69,8 +69,7 @@ def describe(error: Exception, file: str) -> tuple[str, str]:
 
 def check_loaded(config: Any, file: str) -> None:
     """Raises UsageError if `get_config` of a config file did not return a config."""
-    if config is not None and not isinstance(config, ConfigDict):
-        config.seed  # noqa: B018 because the flags library keeps an OSError of the file for this.
+    getattr(config, "seed", None)  # Raises an OSError of the file, which the flags library keeps.
     if not isinstance(config, ConfigDict):
         raise UsageError(
             f"get_config in {file} returned {type(config).__name__}; expected a ConfigDict: change "
