@@ -192,6 +192,7 @@ def test_the_threat_model_is_followed_unless_a_section_has_its_own():
         ("threat.epsilon", "8", "for 8 of 255 grey levels write 8/255"),
         ("test.save_adversarial", "float16", "available: none, float32, uint8"),
         ("seed", True, "expected at least 0"),
+        ("test.num_checked", 1, "expected 0, or at least 2"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_the_name_of_its_field(path, value, expected):

@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cat_jax.experiment.conventions import CONVENTIONS, RECIPES
-from cat_jax.experiment.limits import EPOCHS, NAME, RADIUS, START, SWITCH, Limit, numbers, one_of
+from cat_jax.experiment.limits import (
+    EPOCHS,
+    NAME,
+    NONE_OR_SEVERAL,
+    RADIUS,
+    START,
+    SWITCH,
+    Limit,
+    numbers,
+    one_of,
+)
 from cat_jax.experiment.limits import at_least as least
 
 
@@ -145,7 +155,7 @@ FIELDS: dict[str, Field] = {
     "test.num_queries": Field(least(1), EVALUATION),
     "test.num_examples": Field(least(0), EVALUATION),
     "test.subset_seed": Field(least(0), EVALUATION),
-    "test.num_checked": Field(least(0), NOTHING),
+    "test.num_checked": Field(NONE_OR_SEVERAL, NOTHING),
     "test.save_adversarial": Field(one_of("none", "float32", "uint8"), NOTHING),
     "test.batch_size": Field(least(1), NOTHING),
     # Bookkeeping.

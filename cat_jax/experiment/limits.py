@@ -28,8 +28,9 @@ class Limit(NamedTuple):
 
     def check(self, path: str, value: Any) -> Any:
         """Returns `value`; raises a UsageError that names the field if it is not accepted."""
-        known = isinstance(value, self.types) and isinstance(value, bool) <= (bool in self.types)
-        if known and self.accepts(value):
+        is_bool = isinstance(value, bool)  # Which is an int for Python, but no number here.
+        fits = isinstance(value, self.types) and (bool in self.types or not is_bool)
+        if fits and self.accepts(value):
             return value
         raise UsageError(f"config.{path} is {value!r}; {self.expected}.")
 
@@ -64,6 +65,10 @@ def _are_epochs(values: tuple[Any, ...]) -> bool:
     return whole and all(a < b for a, b in itertools.pairwise(values))
 
 
+# Because the checks of a classifier compare images with one another.
+NONE_OR_SEVERAL = Limit(
+    (int,), lambda n: n == 0 or 2 <= n <= MAX_NUMBER, "expected 0, or at least 2"
+)
 EPOCHS = Limit((tuple,), _are_epochs, "expected epochs from 0 on in rising order, such as (30, 60)")
 SWITCH = Limit((bool,), lambda value: True, "expected True or False")
 # A name that another module checks, because plugins can add to those that there are.
