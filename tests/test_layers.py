@@ -40,7 +40,22 @@ def room_of(path):
 
 def imported_names(source):
     """Dotted names: "a.b" of `import a.b`, "a.b" of `from a import b`."""
-    for node in ast.walk(ast.parse(source)):
+    yield from names_of(ast.walk(ast.parse(source)))
+
+
+def names_imported_at_once(source):
+    """The names whose modules run when the file is imported: not those that a function imports."""
+    nodes = list(ast.parse(source).body)
+    for node in nodes:
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if not isinstance(node, ast.FunctionDef) and not is_for_types:
+            nodes += ast.iter_child_nodes(node)
+    yield from names_of(nodes)
+
+
+def names_of(nodes):
+    """The dotted names that these nodes of a syntax tree import."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -51,7 +66,7 @@ def imported_names(source):
 @functools.cache
 def imported_files(path):
     """The files of cat_jax that the imports in `path` run: modules, and packages around them."""
-    names = [name.split(".") for name in imported_names(path.read_text())]
+    names = [name.split(".") for name in names_imported_at_once(path.read_text())]
     stems = [ROOT.joinpath(*parts[:end]) for parts in names for end in range(1, len(parts) + 1)]
     files = {file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")}
     return {file for file in files if file.is_relative_to(ROOT / "cat_jax") and file.is_file()}
@@ -65,7 +80,7 @@ def heavy_imports(paths):
         reached.add(path)
         waiting |= imported_files(path) - reached
     for path in sorted(reached):
-        for name in imported_names(path.read_text()):
+        for name in names_imported_at_once(path.read_text()):
             if name.split(".")[0] in HEAVY:
                 yield f"{path.relative_to(ROOT)} imports {name}"
 
@@ -95,6 +110,9 @@ def test_what_starts_without_jax_reaches_it_by_no_import(name):
 
 def test_the_search_for_jax_can_fail():
     assert "cat_jax/types.py imports jax" in heavy_imports([ROOT / "cat_jax/attacks/pgd.py"])
+    source = "if True:\n  import a\nif TYPE_CHECKING:\n  import b\nclass C:\n  import c\n"
+    source += "def f():\n  import d\n"
+    assert sorted(names_imported_at_once(source)) == ["a", "c"]
 
 
 def test_the_check_can_fail():

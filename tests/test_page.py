@@ -10,12 +10,12 @@ import subprocess
 import numpy as np
 import pytest
 import small_runs
-from test_tables import CAT_CENT, CAT_CW, make
+from paper_runs import CAT_CENT, CAT_CW, make
 
 from cat_jax import main
 from cat_jax.evaluation import masks
 from cat_jax.paper import output, runs, texts
-from cat_jax.paper.sheet import Asked
+from cat_jax.paper.query import Query
 from cat_jax.report import page, plots
 from cat_jax.report.grids import Grid
 from cat_jax.storage import files
@@ -120,11 +120,11 @@ def pages(workdir, tmp_path_factory):
     files.write_json_lines(run / "checks.jsonl", checks)
     make(folder, CAT_CENT)
     make(folder, CAT_CENT, 1, num_steps=500)
-    asked = Asked(runs.find(folder))
-    of = {"mnist": asked, "cifar100": Asked([], scale=0.1), "losses": asked}
+    query = Query(runs.find(folder))
+    of = {"mnist": query, "cifar100": Query([], scale=0.1), "losses": query}
     written = {
-        name: output.as_html(name, output.build(name, asked), output.draw(name, asked), asked)
-        for name, asked in of.items()
+        name: output.as_html(name, output.build(name, query), output.draw(name, query), query)
+        for name, query in of.items()
     }
     written["theory"] = theory()
     return written | {"report": (workdir / "report.html").read_text()}

@@ -4,7 +4,6 @@ import csv
 import importlib
 import io
 import itertools
-import json
 import math
 import shlex
 import sys
@@ -15,54 +14,52 @@ import pytest
 from absl import flags
 from config_files import SPECS
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from paper_runs import ACCURACIES, CAT_CENT, CAT_CW, make, write_lines
 
 from cat_jax import data
 from cat_jax.cli import command_line
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
-from cat_jax.experiment.limits import radius_text
-from cat_jax.paper import bars, catalogue, cells, commands, measured, output, runs, sheet, texts
+from cat_jax.experiment.fields import FIELDS, TRAINING
+from cat_jax.paper import (
+    bars,
+    catalogue,
+    cells,
+    commands,
+    measured,
+    output,
+    progress,
+    runs,
+    sheet,
+    texts,
+)
 from cat_jax.paper.catalogue import TABLES
+from cat_jax.paper.matches import LENGTH
 from cat_jax.paper.measured import Number
-from cat_jax.paper.sheet import Asked
+from cat_jax.paper.query import Query
 from cat_jax.report import grids, render
 from cat_jax.report.__main__ import NAMES
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
-NOTHING = Asked([])
-COLUMNS = {"natural": 0.99, "pgd20_unclipped": 0.971, "pgd100_unclipped": 0.962, "pgd20": 0.5}
+NOTHING = Query([])
 
 
-def resolved(row, scale=1.0):
-    """The row's config as the command line would have it, as `runs.flat` leaves config.json."""
-    config = importlib.import_module(f"cat_jax.configs.{row.config}").get_config(row.variant)
-    config.update_from_flattened_dict(commands.overrides(row, scale))
-    return settings.resolve(config)
+def test_the_configs_decide_how_long_a_run_is():
+    for _, row in ROWS:
+        config = row.resolved()
+        num_train = SPECS[row.file].num_train - config.num_validation
+        steps = data.Clock(num_train, config.batch_size).steps_until(config.num_epochs)
+        assert row.total_steps(row.config()) == steps, row.label
+        assert commands.length(row, 1.0) == (config.num_epochs, 0)
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
-def test_what_a_row_says_of_its_run_is_what_the_config_says(table):
-    for row in table.rows:
-        config = runs.flat(settings.as_dict(resolved(row)))
-        expected = row.expected()
-        texts = {name: radius_text(config[name]) for name in expected if "epsilon" in name}
-        assert {name: config[name] for name in expected} | texts == expected, row.label
-        assert row.total_steps(config) == steps(row), row.label
-
-
-def steps(row):
-    config = resolved(row)
-    num_train = SPECS[row.config].num_train - config.num_validation
-    return data.Clock(num_train, config.batch_size).steps_until(config.num_epochs)
-
-
-KINDS = {(row.config, row.variant): row for _, row in ROWS}
+KINDS = {(row.file, row.variant): row for _, row in ROWS}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=":".join)
 def test_every_row_builds(kind):
     """Weights, seeds and radii change no shape: one row of each config and variant."""
-    made = build_experiment(resolved(KINDS[kind]), SPECS[kind[0]], jax.local_devices()[:1])
+    made = build_experiment(KINDS[kind].resolved(), SPECS[kind[0]], jax.local_devices()[:1])
     state = jax.eval_shape(made.init)
     assert state.step.shape == ()
 
@@ -105,8 +102,8 @@ def flags_as_before():
 def test_every_command_is_understood(monkeypatch, flags_as_before):
     """Of all tables, whole and scaled, each with the config and the seed of its row."""
     for scale in (1.0, 0.05, 0.001):
-        asked = Asked([], "run s", None, scale)
-        lines = sheet.launched(TABLES.values(), asked, ["--config.log_every=7"], False)
+        query = Query([], "run s", None, scale)
+        lines = progress.launched(TABLES.values(), query, ["--config.log_every=7"], False)
         assert len(lines) == len(set(lines)) > 100
         workdirs = [shlex.split(line)[4] for line in lines]
         assert len(set(workdirs)) == len(lines), "each has a folder of its own"
@@ -120,19 +117,23 @@ def test_every_command_is_understood(monkeypatch, flags_as_before):
             assert list(config.optimizer.drop_epochs) == sorted(set(config.optimizer.drop_epochs))
 
 
+def scaled(row, scale):
+    return row.resolved(commands.overrides(row, scale))
+
+
 def test_a_scaled_command_shortens_epochs_drops_and_the_test():
     row = TABLES["cifar10_preact_resnet18"].rows[3]
-    config = resolved(row, 0.1)
+    config = scaled(row, 0.1)
     assert (row.variant, config.num_epochs) == ("fat", 8)
-    assert config.optimizer.drop_epochs == (7, 8) == config.mask_optimizer.drop_epochs
-    assert config.attack.tau_epochs == (3, 5, 7) and config.test.num_examples == 1000
+    assert config.optimizer.drop_epochs == (6, 8)
+    assert config.attack.tau_epochs == (2, 4, 6) and config.test.num_examples == 1000
     assert commands.overrides(row) == row.overrides == {}
 
 
 def test_less_than_an_epoch_is_counted_in_steps(tmp_path):
-    config = resolved(CAT_CW, 0.0125)
+    config = scaled(CAT_CW, 0.0125)
     assert (config.num_epochs, config.num_steps) == (1, 300), "half an epoch of 600 steps"
-    assert resolved(CAT_CW, 0.025).num_steps == 0
+    assert scaled(CAT_CW, 0.025).num_steps == 0
     make(tmp_path, CAT_CW, 0, scale=0.0125)
     make(tmp_path, CAT_CW, 0, num_steps=300)  # Of another schedule.
     body, text = printed("mnist", tmp_path, scale=0.0125)
@@ -140,51 +141,19 @@ def test_less_than_an_epoch_is_counted_in_steps(tmp_path):
     assert "SCALED: 0.0125" in text and "Runs done: 1 of 40" in text
 
 
-def make(folder, row, seed=0, scale=1.0, accuracies=COLUMNS, steps=None, **overrides):
-    """A run of a row, in a folder whose name says nothing."""
-    config = resolved(row, scale)
-    config.seed = seed
-    config.update_from_flattened_dict(overrides)
-    config = settings.as_dict(config)
-    workdir = folder / f"run{len(list(folder.iterdir())) if folder.exists() else 0}"
-    workdir.mkdir(parents=True)
-    (workdir / "config.json").write_text(json.dumps(config))
-    total = row.total_steps(runs.flat(config)) if steps is None else steps
-    metrics = [{"step": total, "classifier_loss": 0.1}]
-    (workdir / "metrics.jsonl").write_text(lines_of(metrics))
-    size = config["test"]["num_examples"] or 10_000
-    results = [
-        {"checkpoint": checkpoint, "step": total, "attack": attack, "accuracy": accuracy}
-        | {"num_examples": size, "interval": [accuracy - 0.004, accuracy + 0.004]}
-        for checkpoint, taken in (("last", 0.3), ("best", 0.0))
-        for attack, accuracy in ((name, share - taken) for name, share in accuracies.items())
-    ]
-    if accuracies:
-        (workdir / "results.jsonl").write_text(lines_of(results))
-    return workdir
-
-
-def lines_of(records):
-    return "".join(json.dumps(record) + "\n" for record in records)
-
-
 def printed(name, folder, seeds=None, scale=1.0):
     """The body of a table, as {(trained, whose): cells}, and the whole text."""
-    asked = Asked(runs.find(folder), "runs", seeds, scale)
-    grid = output.build(name, asked)
+    query = Query(runs.find(folder), "runs", seeds, scale)
+    grid = output.build(name, query)
     assert set(map(len, grid.body)) == {len(grid.head)}
     return {(row[0], row[1]): list(row[2:]) for row in grid.body}, output.text(grid)
 
 
-CAT_CW = TABLES["mnist"].rows[-1]
-CAT_CENT = TABLES["mnist"].rows[-3]
-
-
 def test_three_seeds_are_a_mean_with_its_spread(tmp_path):
     for seed, shift in enumerate((0.0, 0.01, 0.02)):
-        shifted = {name: share - shift for name, share in COLUMNS.items()}
+        shifted = {name: share - shift for name, share in ACCURACIES.items()}
         make(tmp_path, CAT_CW, seed, accuracies=shifted)
-    make(tmp_path, CAT_CENT, 0, accuracies=COLUMNS | {"natural": 0.9})
+    make(tmp_path, CAT_CENT, 0, accuracies=ACCURACIES | {"natural": 0.9})
     body, text = printed("mnist", tmp_path)
     assert body["CAT_cw(0.4)", "ours"] == [
         *("98.0 ± 1.0 !-", "96.1 ± 1.0", "95.2 ± 1.0", "10000", "3"),
@@ -217,7 +186,7 @@ def test_an_empty_folder_prints_what_was_published_and_what_is_missing(tmp_path,
     if name in TABLES:
         total = sum(len(row.seeds) for row in TABLES[name].rows)
         assert "no run" in text and f"Runs done: 0 of {total}" in text
-    status = sheet.status_grid([TABLES[name]] if name in TABLES else [], NOTHING)
+    status = progress.status_grid([TABLES[name]] if name in TABLES else [], NOTHING)
     assert {row[-1] for row in status.body} <= {"missing"}
 
 
@@ -230,21 +199,21 @@ def test_half_finished_runs_say_how_far_they_are(tmp_path):
     assert "CAT_cw(0.4) seed 0: in progress, step 700 of 24000." in text
     assert "seed 1: trained, not evaluated: natural, pgd20_unclipped, pgd100_unclipped." in text
     assert "seed 2: trained, not evaluated: pgd20_unclipped, pgd100_unclipped." in text
-    asked = Asked(runs.find(tmp_path), "runs", (2, 3))
-    left = sheet.launched([TABLES["mnist"]], asked, [], True)
+    query = Query(runs.find(tmp_path), "runs", (2, 3))
+    left = progress.launched([TABLES["mnist"]], query, [], True)
     assert len(left) == 16
     make(tmp_path, CAT_CW, 3)
-    asked = Asked(runs.find(tmp_path), "runs", (2, 3))
-    assert len(sheet.launched([TABLES["mnist"]], asked, [], True)) == 15
+    query = Query(runs.find(tmp_path), "runs", (2, 3))
+    assert len(progress.launched([TABLES["mnist"]], query, [], True)) == 15
 
 
 def test_a_diverged_seed_is_named_and_not_averaged(tmp_path):
     for seed in (0, 1):
         make(tmp_path, CAT_CW, seed)
-    workdir = make(tmp_path, CAT_CW, 2, accuracies=COLUMNS | {"natural": 0.1}, steps=300)
-    (workdir / "metrics.jsonl").write_text('{"step": 300, "classifier_loss": NaN}\n')
+    workdir = make(tmp_path, CAT_CW, 2, accuracies=ACCURACIES | {"natural": 0.1}, steps=300)
+    write_lines(workdir / "metrics.jsonl", [{"step": 300, "classifier_loss": math.nan}])
     never = make(tmp_path, CAT_CW, 3, accuracies={}, steps=20)
-    (never / "metrics.jsonl").write_text('{"step": 20, "mask_loss": Infinity}\n')
+    write_lines(never / "metrics.jsonl", [{"step": 20, "mask_loss": math.inf}])
     body, text = printed("mnist", tmp_path)
     assert body["CAT_cw(0.4)", "ours"][0] == "99.0 ± 0.0"
     assert body["CAT_cw(0.4)", "ours"][-1] == "2 of 4"
@@ -259,7 +228,6 @@ def test_runs_of_other_conventions_lengths_and_choices_stand_apart(tmp_path):
     make(tmp_path, CAT_CW, 0, num_steps=500)
     make(tmp_path, CAT_CW, 0, scale=0.05)
     make(tmp_path, CAT_CW, 0, **{"test.num_examples": 500})
-    make(tmp_path, CAT_CW, 0, **{"method.beta1": 0.1})  # Of no row.
     make(tmp_path, CAT_CW, 4, conventions="paper", accuracies={})
     body, text = printed("mnist", tmp_path)
     ours = [whose for label, whose in body if label == "CAT_cw(0.4)"]
@@ -267,51 +235,89 @@ def test_runs_of_other_conventions_lengths_and_choices_stand_apart(tmp_path):
         "ours",
         "ours, 500 steps",
         "ours, 500 test images",
-        "ours, conventions paper",
+        "ours, conventions=paper",
         "ours, 2 of 40 epochs, 500 test images",
-        "ours, selection test, 5000 held out",
+        "ours, num_validation=5000, selection=test",
         "published",
     ]
     assert "Runs done: 1 of 40" in text
-    assert "Without numbers here: 1 with conventions paper." in text
-    scaled, text = printed("mnist", tmp_path, scale=0.05)
-    ours = [whose for label, whose in scaled if label == "CAT_cw(0.4)"]
+    assert "Without numbers here: 1 with conventions=paper." in text
+    body, text = printed("mnist", tmp_path, scale=0.05)
+    ours = [whose for label, whose in body if label == "CAT_cw(0.4)"]
     assert ours == ["ours, 2 of 40 epochs, 500 test images", "published"]
     assert "SCALED: 0.05" in text and "Runs done: 1 of 40" in text
-    assert scaled["AT(0.3)", "ours"][0] == "no run"
+    assert body["AT(0.3)", "ours"][0] == "no run"
 
 
-def test_what_a_command_sets_besides_is_told_and_stands_apart(tmp_path):
-    """Of fields that the table knows nothing of; those that change no number are not told."""
+def test_a_run_is_known_by_its_complete_config(tmp_path):
+    """A field that affects no number is not looked at; each other one that differs is named."""
+    nothing = {"log_every": 7, "parallel": "shard_map", "test.save_adversarial": "float32"}
     make(tmp_path, CAT_CW, 0)
-    harmless = "--config.data_dir='a b'", "--config.parallel=shard_map"
-    for seed, more in enumerate(("--config.log_every=7", "--config.attack.num_steps=5"), 1):
-        workdir = make(tmp_path, CAT_CW, seed)
-        command = commands.command(CAT_CW, seed, "runs", more=[more, *harmless])
-        (workdir / "commands.jsonl").write_text(lines_of([{"command": command, "time": ""}]))
+    make(tmp_path, CAT_CW, 1, **nothing)
+    make(tmp_path, CAT_CW, 2, **{"attack.num_steps": 5})
+    make(tmp_path, CAT_CW, 3, precision="bfloat16", scale=0.05, **{"method.beta1": 0.1})
+    make(tmp_path, CAT_CENT, 0, **{"attack.loss": "margin"})  # Another name for what CAT_cw trains.
     body, text = printed("mnist", tmp_path)
-    assert body["CAT_cw(0.4)", "ours"][-1] == "2"
-    assert body["CAT_cw(0.4)", "ours, attack.num_steps=5"][-1] == "1"
-    assert "Runs done: 2 of 40" in text
-    for scale in (0.05, 0.001):
-        for row in {row.variant: row for _, row in ROWS}.values():
-            command = {"command": commands.command(row, 0, "runs", scale)}
-            run = measured.Run(tmp_path, {}, [], [], [command], [])
-            assert runs.set_besides(run, row) == [], "not the scale"
+    assert {whose: body[label, whose][-1] for label, whose in body if label == "CAT_cw(0.4)"} == {
+        "ours": "2",
+        "ours, attack.num_steps=5": "1",
+        "ours, 2 of 40 epochs, precision=bfloat16, method.beta1=0.1, 500 test images": "1",
+        "published": "-",
+    }
+    assert ("CAT_cent(0.4)", "ours, attack.loss=margin") in body
+    assert "Runs done: 2 of 40" in text and "belong to no row" not in text
 
 
-def test_damage_is_told_and_radii_may_be_written_otherwise(tmp_path, caplog):
-    workdir = make(tmp_path, CAT_CW, 0)
-    config = json.loads((workdir / "config.json").read_text())
-    config["attack"]["epsilon"] = "8/20"
-    (workdir / "config.json").write_text(json.dumps(config))
+@pytest.mark.parametrize("path", [p for p in FIELDS if FIELDS[p].affects & TRAINING])
+def test_a_run_that_differs_in_any_field_of_training_is_not_as_its_row(path, tmp_path):
+    """Each field in turn has a value that the row has not; its name is then in the label."""
+    config = dict(CAT_CW.config()) | {path: another(path, CAT_CW.config()[path])}
+    run = measured.Run(tmp_path, config, [], [], [], [])
+    query = Query([run])
+    assert [run.seed for run in query.runs] == [config["seed"]]
+    if path == "seed":
+        assert [match.run.seed for match in query.exact(CAT_CW)] == [config["seed"]]
+        return
+    assert query.exact(CAT_CW) == []
+    for match in query.of(CAT_CW):
+        assert match.length if path in LENGTH else path in match.changes
+    assert query.of(CAT_CW) or query.matches.others == [run]
+
+
+def another(path, value):
+    """A value of a field that is not this one, of the same type."""
+    if choices := FIELDS[path].limit.choices:
+        return next(choice for choice in choices if choice != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, tuple):
+        return (*value, 200)
+    if isinstance(value, float):
+        return value + 0.05
+    return value + 1 if isinstance(value, int) else "x"
+
+
+def test_runs_that_belong_to_no_row_are_counted(tmp_path):
+    make(tmp_path, CAT_CW, 0)
+    make(tmp_path, CAT_CW, 0, **{"attack.epsilon": "0.35"})  # As near to 0.3 as to 0.4.
+    make(tmp_path, TABLES["beta"].rows[0])
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"][-1] == "1"
+    assert text.endswith("2 of 3 runs belong to no row here, nor to another of the paper's: run1.")
+    grid = progress.status_grid([TABLES["beta"]], Query(runs.find(tmp_path)))
+    assert grid.notes == ["2 of 3 runs belong to no row here, nor to another of the paper's: run1."]
+
+
+def test_a_damaged_run_is_named_and_a_folder_of_another_program_is_none(tmp_path, caplog):
+    make(tmp_path, CAT_CW, 0)
     (make(tmp_path, CAT_CW, 1) / "results.jsonl").write_text("{damaged}\n{}\n")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text('{"seed": 0}')
+    (tmp_path / "other" / "config.json").write_text('{"model": "bert"}')
     body, _ = printed("mnist", tmp_path)
     assert body["CAT_cw(0.4)", "ours"][-1] == "1"
     assert [record.message.split(":")[0] for record in caplog.records] == [
-        f"{tmp_path / 'run1'} is left out"
+        f"{tmp_path / 'other'} is left out",
+        f"{tmp_path / 'run1'} is left out",
     ]
 
 
@@ -332,7 +338,7 @@ def test_a_table_of_curves_reads_the_validations(tmp_path):
         for epoch, natural, robust in points
     ]
     total = 50 * 1000 * 140 // 128
-    (workdir / "metrics.jsonl").write_text(lines_of([*lines, {"step": total}]))
+    write_lines(workdir / "metrics.jsonl", [*lines, {"step": total}])
     body, _ = printed("ablation_components", tmp_path)
     ours = body["CAT(beta1=0.05)", "ours"]
     assert [cell.split()[0] for cell in ours] == ["80.0", "50.0", "130.0", "10000", "1"]
@@ -344,8 +350,8 @@ def test_one_run_serves_every_table_that_it_is_in(tmp_path):
     row = TABLES["beta"].rows[0]
     accuracies = {"natural": 0.84, "fgsm": 0.6, "pgd20": 0.55, "pgd100": 0.54, "cw_inf": 0.5}
     make(tmp_path, row, accuracies=accuracies | {"square": 0.56})
-    found = runs.find(tmp_path)
-    tables = {t.name for t, row in ROWS if runs.chosen(found, row)}
+    query = Query(runs.find(tmp_path))
+    tables = {table.name for table, row in ROWS if query.exact(row)}
     assert tables >= {"beta", "beta1", "cifar10_preact_resnet18", "black_box", "adaptation"}
     body, _ = printed("cifar10_preact_resnet18", tmp_path)
     assert body["CAT_cent(beta1=0.05)", "ours"][5].startswith("60.6")
@@ -380,7 +386,7 @@ def test_signs_of_latex_are_escaped():
 
 def test_the_csv_has_a_line_for_each_number(tmp_path):
     make(tmp_path, CAT_CW, 0)
-    text = sheet.as_csv(TABLES["mnist"], Asked(runs.find(tmp_path)))
+    text = sheet.as_csv(TABLES["mnist"], Query(runs.find(tmp_path)))
     lines = list(csv.DictReader(io.StringIO(text)))
     assert len(lines) == 3 * len(TABLES["mnist"].rows)
     ours = {line["metric"]: line for line in lines if line["row"] == "CAT_cw(0.4)"}
@@ -401,29 +407,29 @@ def test_figures_are_written_and_labelled(tmp_path):
     other = {"conventions": "paper", "selection": "validation", "num_validation": 500}
     workdir = make(tmp_path / "runs", TABLES["curves"].rows[2], accuracies={}, **other)
     line = {"step": 1, "epoch": 1.0, "validation_natural": 0.8, "validation_robust": 0.5}
-    (workdir / "metrics.jsonl").write_text(lines_of([line]))  # Its name in the legend is long.
-    asked = Asked(runs.find(tmp_path / "runs"))
+    write_lines(workdir / "metrics.jsonl", [line])  # Its name in the legend is long.
+    query = Query(runs.find(tmp_path / "runs"))
     for name in ("beta", "beta1", "mask_visualisation", "curves", "adaptation"):
-        figure = output.draw(name, asked)
+        figure = output.draw(name, query)
         for axes in figure.axes if name != "mask_visualisation" else ():
             assert axes.get_xlabel() and axes.get_ylabel()
-    output.show("mask_visualisation", asked, tmp_path / "out")
+    output.show("mask_visualisation", query, tmp_path / "out")
     kinds = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert kinds == {".md", ".tex", ".csv", ".png", ".pdf", ".html"}
     body, _ = printed("mask_visualisation", tmp_path / "runs")
     assert body["CAT_cent(0.4)", "ours"] == ["20.0", "80.0", "1000", "1"]
-    labels = output.draw("beta1", asked).axes[0].get_legend_handles_labels()[1]
+    labels = output.draw("beta1", query).axes[0].get_legend_handles_labels()[1]
     assert "natural - 80, ours" in labels and "PGD-20 - 50, published" in labels
-    scaled = Asked([], scale=0.1)
+    scaled = Query([], scale=0.1)
     assert "SCALED" in output.draw("larger_epsilon", scaled).get_suptitle()
 
 
 def test_bars_are_ours_and_black_marks_are_published(tmp_path):
     table = TABLES["mnist"]
     for seed, shift in enumerate((0.0, 0.02)):
-        make(tmp_path, CAT_CW, seed, accuracies={n: a - shift for n, a in COLUMNS.items()})
+        make(tmp_path, CAT_CW, seed, accuracies={n: a - shift for n, a in ACCURACIES.items()})
     make(tmp_path, CAT_CENT, 0, num_steps=500)  # Not as the row has it.
-    axes = bars.draw(table, Asked(runs.find(tmp_path))).axes[0]
+    axes = bars.draw(table, Query(runs.find(tmp_path))).axes[0]
     names = [text.get_text() for text in axes.get_xticklabels()]
     assert names == [row.label for row in table.rows]
     natural, *_ = axes.containers[1::2]  # Every other one is error bars.
@@ -438,9 +444,9 @@ def test_bars_are_ours_and_black_marks_are_published(tmp_path):
     assert left[0] == pytest.approx(bar.get_center()[0] - (right[0] - left[0]) / 2)
     assert left[1] == right[1] == 99.1
     assert "percent" in axes.get_ylabel() and axes.get_xlabel()
-    scaled = bars.draw(table, Asked([], scale=0.05))
+    scaled = bars.draw(table, Query([], scale=0.05))
     assert "SCALED: 0.05" in scaled.get_suptitle()
-    masks = output.draw("mask_visualisation", Asked([], scale=0.05))
+    masks = output.draw("mask_visualisation", Query([], scale=0.05))
     assert masks.get_suptitle().endswith("\nno run")
     for figure in (scaled, masks):
         drawn = FigureCanvasAgg(figure)
@@ -452,7 +458,7 @@ def test_bars_are_ours_and_black_marks_are_published(tmp_path):
 def test_the_tradeoff_is_a_point_for_each_row_and_whose(tmp_path):
     table = TABLES["trades_tradeoff"]
     make(tmp_path, table.rows[1], accuracies={"natural": 0.88, "pgd20": 0.47})
-    figure = output.draw(table.name, Asked(runs.find(tmp_path)))
+    figure = output.draw(table.name, Query(runs.find(tmp_path)))
     handles, labels = figure.axes[0].get_legend_handles_labels()
     found = {
         label: handle.lines[0].get_xydata()[0]

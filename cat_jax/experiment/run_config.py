@@ -37,12 +37,21 @@ def from_json(content: dict[str, Any], file: str) -> ConfigDict:
             f"{file} has the field {unknown[0]}, which this version of cat_jax does not have; use "
             "the version that wrote the file, or another workdir."
         )
-    for path, value in values.items():
-        if FIELDS[path].limit in (RADIUS, START) and isinstance(value, float):
-            values[path] = radius_text(value)
     config = default.get_config()
-    config.update_from_flattened_dict(values)
+    config.update_from_flattened_dict(as_given(values))
     return config
+
+
+def as_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by their paths, with the radii of a resolved config as text, as in the schema."""
+    return {
+        path: radius_text(value) if isinstance(value, float) and _is_radius(path) else value
+        for path, value in values.items()
+    }
+
+
+def _is_radius(path: str) -> bool:
+    return FIELDS[path].limit in (RADIUS, START)
 
 
 def refuse_other(workdir: pathlib.Path, kept: ConfigDict, config: ConfigDict) -> None:

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from cat_jax.paper import cells, figures
 from cat_jax.paper.cells import Cell
+from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Row, Table
-from cat_jax.paper.sheet import Asked
 from cat_jax.report.grids import heading
 from cat_jax.report.plots import COLOURS
 from cat_jax.report.published_numbers import Published
@@ -19,13 +19,13 @@ matplotlib.use("Agg")
 GROUP = 0.84  # Of the distance between two rows; the rest is a gap.
 
 
-def ours(row: Row, table: Table, asked: Asked) -> dict[str, Cell]:
+def ours(row: Row, table: Table, query: Query) -> dict[str, Cell]:
     """The row's numbers by column, of runs that are as the row has them."""
-    found = cells.lines(row, table, asked.exact(row, table))[0].cells
-    return {column: cell for column, cell in found.items() if isinstance(cell, Cell)}
+    numbers = cells.lines(row, table, query.exact(row))[0].cells
+    return {column: cell for column, cell in numbers.items() if isinstance(cell, Cell)}
 
 
-def draw(table: Table, asked: Asked) -> Figure:
+def draw(table: Table, query: Query) -> Figure:
     """A group of bars for each row, a colour for each column, a black mark where it was published.
 
     A mark without a bar of ours has a stem in the colour that the bar would have. Error bars are
@@ -36,7 +36,7 @@ def draw(table: Table, asked: Asked) -> Figure:
     width, wide = GROUP / count, 2 + len(places) * (0.3 + 0.1 * count)
     figure = Figure(figsize=(max(7.0, wide), 4.6), layout="constrained")
     axes = figure.subplots()
-    measured = [ours(row, table, asked) for row in table.rows]
+    measured = [ours(row, table, query) for row in table.rows]
     known = [cells.published(row, table) for row in table.rows]
     shown = [cell.mean for found in measured for cell in found.values()]
     shown += [number.mean for numbers in known for number in numbers.values()]
@@ -62,7 +62,7 @@ def draw(table: Table, asked: Asked) -> Figure:
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     figure.legend(loc="outside lower center", ncols=min(4, count + 1), fontsize=8)
-    figures.put_title(figure, table, asked)
+    figures.put_title(figure, table, query)
     return figure
 
 
@@ -75,7 +75,7 @@ def spread(cell: Cell) -> float:
     return cell.std if cell.std is not None else cell.half or 0.0
 
 
-def tradeoff(table: Table, asked: Asked) -> Figure:
+def tradeoff(table: Table, query: Query) -> Figure:
     """Natural against robust accuracy: ours with error bars, the published ones hollow.
 
     Along a dotted line the sum of both is that of a published point.
@@ -84,7 +84,7 @@ def tradeoff(table: Table, asked: Asked) -> Figure:
     axes = figure.subplots()
     x, y = table.columns[:2]
     for row, colour in zip(table.rows, COLOURS, strict=False):
-        found, known = ours(row, table, asked), cells.published(row, table)
+        found, known = ours(row, table, query), cells.published(row, table)
         if found.keys() >= {x, y}:
             at, bars = (found[x].mean, found[y].mean), (spread(found[y]), spread(found[x]))
             axes.errorbar(*at, *bars, fmt="o", color=colour, label=f"{row.label}, ours")
@@ -98,7 +98,7 @@ def tradeoff(table: Table, asked: Asked) -> Figure:
     axes.margins(0.25)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-    figures.put_title(figure, table, asked)
+    figures.put_title(figure, table, query)
     return figure
 
 

@@ -5,7 +5,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from cat_jax.paper import measured, runs
+from cat_jax.paper import measured
+from cat_jax.paper.matches import Match
 from cat_jax.paper.measured import Number, Run
 from cat_jax.paper.rows import Row, Table
 from cat_jax.report import published_numbers
@@ -57,50 +58,50 @@ class Line:
       row: of the table.
       whose: "ours", with what differs from the row in words, or "published".
       cells: by column.
-      found: the runs that the numbers are of; none for what was published.
+      runs: the runs that the numbers are means over; none for published numbers.
     """
 
     row: Row
     whose: str
     cells: Mapping[str, Cell | Published]
-    found: tuple[Run, ...] = ()
+    runs: tuple[Run, ...] = ()
 
 
-def over_seeds(found: Sequence[Number]) -> Cell:
+def over_seeds(numbers: Sequence[Number]) -> Cell:
     """The mean of one number of each seed, as a cell."""
-    values = [100 * number.value for number in found]
-    halves = [100 * number.half for number in found if number.half is not None]
+    values = [100 * number.value for number in numbers]
+    halves = [100 * number.half for number in numbers if number.half is not None]
     return Cell(
         statistics.fmean(values),
         statistics.stdev(values) if len(values) > 1 else None,
         statistics.fmean(halves) if halves else None,
         len(values),
-        min(number.size for number in found),
+        min(number.size for number in numbers),
     )
 
 
 def published(row: Row, table: Table) -> dict[str, Published]:
     """The paper's numbers of a row by our columns; averages and sums are computed from them."""
     place, name = row.table or table.name, row.published or row.label
-    found: dict[str, Published] = {}
+    numbers: dict[str, Published] = {}
     for (of_table, dataset, kind, label, metric), number in published_numbers.numbers().items():
         here = dataset, kind
         if (of_table, label) == (place, name) and here == _network(row):
             unclipped = dataset == "mnist" and metric.startswith("pgd")
-            found[f"{metric}_unclipped" if unclipped else metric] = number
+            numbers[f"{metric}_unclipped" if unclipped else metric] = number
     for column in table.columns:
         parts = measured.terms(column, table.columns)
         if len(parts) > 1:
-            found.pop(column, None)
-            if all(part in found for part in parts):
+            numbers.pop(column, None)
+            if all(part in numbers for part in parts):
                 share = len(parts) if column == "average" else 1
-                found[column] = Published(sum(found[p].mean for p in parts) / share, None)
-    return {column: found[column] for column in table.columns if column in found}
+                numbers[column] = Published(sum(numbers[p].mean for p in parts) / share, None)
+    return {column: numbers[column] for column in table.columns if column in numbers}
 
 
 def _network(row: Row) -> tuple[str, str | None]:
-    expected = row.expected()
-    return expected["dataset"], published_numbers.CLASSIFIERS.get(expected["classifier.name"])
+    config = row.config()
+    return config["dataset"], published_numbers.CLASSIFIERS.get(config["classifier.name"])
 
 
 def mark(cell: Cell, reference: Published | None) -> str:
@@ -113,39 +114,37 @@ def mark(cell: Cell, reference: Published | None) -> str:
     return BETTER if difference > 0 else WORSE
 
 
-def lines(row: Row, table: Table, found: Sequence[Run]) -> list[Line]:
-    """Ours, a line for each kind of run, whole ones first; then the published one.
+def lines(row: Row, table: Table, matches: Sequence[Match]) -> list[Line]:
+    """Ours, a line for each way to differ from the row, exact ones first; then the published one.
 
-    Runs of another length, other conventions or another choice of checkpoint are never averaged
-    with whole ones, and have no line before they have a number.
+    Runs of another length, or with another field, are never averaged with exact ones, and have no
+    line before they have a number.
     """
-    kinds: dict[tuple[str, ...], list[Run]] = {}
-    for run in found:
-        kinds.setdefault(runs.differences(run, row, table), []).append(run)
-    made = [
+    kinds: dict[tuple[str, ...], list[Match]] = {}
+    for match in matches:
+        kinds.setdefault(match.differences, []).append(match)
+    ours = [
         Line(row, ", ".join(("ours", *kind)), *_cells(_one_a_seed(of_kind), table))
         for kind, of_kind in sorted(kinds.items(), key=lambda item: (len(item[0]), item[0]))
     ]
-    made = [line for line in made if line.cells or line.whose == "ours"]
-    made = made or [Line(row, "ours", {})]
-    reference = published(row, table)
-    return [*made, Line(row, "published", reference)]
+    ours = [line for line in ours if line.cells or line.whose == "ours"]
+    return [*(ours or [Line(row, "ours", {})]), Line(row, "published", published(row, table))]
 
 
-def _one_a_seed(found: Sequence[Run]) -> list[Run]:
-    """Of two runs with one seed the one that is further."""
-    kept: dict[int, Run] = {}
-    for run in found:
-        if run.seed not in kept or run.step > kept[run.seed].step:
-            kept[run.seed] = run
-    return [kept[seed] for seed in sorted(kept)]
+def _one_a_seed(matches: Sequence[Match]) -> list[Run]:
+    """One run for each seed: the one with more steps."""
+    runs: dict[int, Run] = {}
+    for run in (match.run for match in matches):
+        if run.seed not in runs or run.step > runs[run.seed].step:
+            runs[run.seed] = run
+    return [runs[seed] for seed in sorted(runs)]
 
 
-def _cells(found: Sequence[Run], table: Table) -> tuple[dict[str, Cell], tuple[Run, ...]]:
-    """Each column over the runs that have it; what diverged has none."""
-    each = [measured.numbers(run, table) for run in found if not run.diverged]
+def _cells(runs: Sequence[Run], table: Table) -> tuple[dict[str, Cell], tuple[Run, ...]]:
+    """Each column over the runs that have it; a run that diverged has none."""
+    numbers = [measured.numbers(run, table) for run in runs if not run.diverged]
     cells = {}
     for column in table.columns:
-        if having := [numbers[column] for numbers in each if column in numbers]:
-            cells[column] = over_seeds(having)
-    return cells, tuple(found)
+        if of_column := [each[column] for each in numbers if column in each]:
+            cells[column] = over_seeds(of_column)
+    return cells, tuple(runs)

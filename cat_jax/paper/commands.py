@@ -6,60 +6,61 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cat_jax.paper.rows import SIZES, Row
+from cat_jax.experiment.fields import FIELDS
+from cat_jax.experiment.limits import EPOCHS
+from cat_jax.paper.rows import Row, source
 
-DROPS = ("optimizer.drop_epochs", "mask_optimizer.drop_epochs")
-FAT_TAU = (30, 50, 70)  # attack.tau_epochs of configs/default.py.
+MIN_TEST = 100  # Images of a scaled test.
 
 
 def overrides(row: Row, scale: float = 1.0) -> dict[str, Any]:
-    """What the row sets besides its variant; below scale 1 less training and fewer test images too.
+    """The fields that the row sets besides its variant; below scale 1 those of a shorter run too.
 
-    The epochs at which rates drop, and FAT's tau grows, keep their place in the whole.
+    A shorter run has less training and fewer test images. The epochs at which rates drop, and at
+    which FAT's tau grows, keep their place in the training.
 
     Args:
       row: of a table.
-      scale: of the training's length, in (0, 1].
+      scale: share of the training's length, in (0, 1].
     """
-    made = dict(row.overrides)
     if scale == 1:
-        return made
-    expected = row.expected()
-    made["num_epochs"], num_steps = length(row, scale)
-    if num_steps:
-        made["num_steps"] = num_steps
-    drops = _rising(expected["optimizer.drop_epochs"], scale)
-    made |= dict.fromkeys(DROPS, drops)
-    if row.variant == "fat":
-        made["attack.tau_epochs"] = _rising(FAT_TAU, scale)
-    made["test.num_examples"] = max(100, round(scale * SIZES[expected["dataset"]][1]))
-    return made
+        return dict(row.overrides)
+    config = row.config()
+    num_epochs, num_steps = length(row, scale)
+    shorter: dict[str, Any] = {"num_epochs": num_epochs}
+    shorter |= {"num_steps": num_steps} if num_steps else {}
+    share = num_epochs / config["num_epochs"]
+    for path, field in FIELDS.items():
+        if field.limit is EPOCHS:
+            shorter[path] = shortened(config[path], share)
+    shorter["test.num_examples"] = max(MIN_TEST, round(scale * source(config["dataset"]).num_test))
+    return dict(row.overrides) | shorter
 
 
 def length(row: Row, scale: float) -> tuple[int, int]:
     """num_epochs and num_steps of the row at this scale.
 
-    Steps are counted, and not 0, where less than one epoch is left: then each network sees only so
-    many of the training images.
+    Where less than one epoch is left, num_steps is not 0: each network then sees only so many of
+    the training images.
     """
-    expected = row.expected()
-    scaled = scale * expected["num_epochs"]
+    config = row.config()
+    scaled = scale * config["num_epochs"]
     if scaled >= 1 or scale == 1:
-        return round(scaled), expected["num_steps"]
-    return 1, max(1, round(scale * row.total_steps(expected)))
+        return round(scaled), config["num_steps"]
+    return 1, max(1, round(scale * row.total_steps(config)))
 
 
-def _rising(places: Iterable[int], scale: float) -> tuple[int, ...]:
-    """Scaled, from 1 on, and no two at one epoch: equal ones would count once."""
-    made: list[int] = []
-    for place in places:
-        made.append(max(made[-1] + 1 if made else 1, math.floor(scale * place)))
-    return tuple(made)
+def shortened(epochs: Iterable[int], share: float) -> tuple[int, ...]:
+    """Epochs of a schedule in a shorter run: from 1 on, no two equal, since those count once."""
+    places: list[int] = []
+    for epoch in epochs:
+        places.append(max(places[-1] + 1 if places else 1, math.floor(share * epoch)))
+    return tuple(places)
 
 
 def workdir(row: Row, seed: int, scale: float = 1.0) -> str:
-    """A name that says all that the row sets; it is for people, runs are known by their configs."""
-    parts = [row.config, row.variant]
+    """A name made of all that the row sets, for people: a run is recognised by its config."""
+    parts = [row.file, row.variant]
     for path, value in row.overrides.items():
         parts += [path.rpartition(".")[2], str(value)]
     parts += [f"scale_{scale:g}"] if scale != 1 else []
@@ -67,8 +68,8 @@ def workdir(row: Row, seed: int, scale: float = 1.0) -> str:
 
 
 def command(row: Row, seed: int, folder: str, scale: float = 1.0, more: Sequence[str] = ()) -> str:
-    """One line for a shell: it trains, or goes on, and then attacks."""
-    words = ["python", "-m", "cat_jax.main", f"--config=cat_jax:{row.config}:{row.variant}"]
+    """One line for a shell: it trains or resumes, and then attacks."""
+    words = ["python", "-m", "cat_jax.main", f"--config=cat_jax:{row.file}:{row.variant}"]
     words.append(f"--workdir={folder.rstrip('/')}/{workdir(row, seed, scale)}")
     words.append(f"--config.seed={seed}")
     for path, value in overrides(row, scale).items():

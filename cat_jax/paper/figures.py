@@ -3,15 +3,14 @@
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cat_jax.paper import cells, measured, runs
+from cat_jax.paper import cells, measured
+from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Panel, Row, Table
-from cat_jax.paper.sheet import Asked
 from cat_jax.report.grids import heading
 from cat_jax.report.published_numbers import Published
 
@@ -26,7 +25,7 @@ X_NAMES = {
 }
 
 
-def draw(table: Table, asked: Asked) -> Figure:
+def draw(table: Table, query: Query) -> Figure:
     """One set of axes for each panel of the table."""
     count, lines = len(table.panels), []
     figure = Figure(figsize=(5.2 * count, 4.2), layout="constrained")
@@ -36,9 +35,9 @@ def draw(table: Table, asked: Asked) -> Figure:
         axes.set_xlabel(X_NAMES[panel.x])
         axes.set_ylabel(_y_name(panel))
         if panel.x == "epoch":
-            _draw_curves(axes, panel, rows, table, asked)
+            _draw_curves(axes, panel, rows, table, query)
         else:
-            _draw_rows(axes, panel, rows, table, asked)
+            _draw_rows(axes, panel, rows, table, query)
         axes.grid(alpha=0.3)
         if names := axes.get_legend_handles_labels()[1]:
             columns = max(1, min(3, WIDTH // (max(map(len, names)) + 6)))
@@ -48,13 +47,13 @@ def draw(table: Table, asked: Asked) -> Figure:
         else:
             axes.text(0.5, 0.5, EMPTY, ha="center", transform=axes.transAxes)
     figure.set_figheight(3.8 + 0.16 * max(lines, default=0))
-    put_title(figure, table, asked)
+    put_title(figure, table, query)
     return figure
 
 
-def put_title(figure: Figure, table: Table, asked: Asked, *more: str) -> None:
+def put_title(figure: Figure, table: Table, query: Query, *more: str) -> None:
     """The table's title and what is to be said of the runs, in lines that fit the figure."""
-    scale = "" if asked.scale == 1 else f"SCALED: {asked.scale:g} of the training"
+    scale = "" if query.scale == 1 else f"SCALED: {query.scale:g} of the training"
     width = int(13 * figure.get_figwidth())  # Characters of 9 points, about 14 to an inch.
     lines = [textwrap.fill(text, width) for text in (table.title, scale, *more) if text]
     figure.suptitle("\n".join(lines), fontsize=9)
@@ -69,7 +68,7 @@ def _y_name(panel: Panel) -> str:
 
 
 def _draw_rows(
-    axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, asked: Asked
+    axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, query: Query
 ) -> None:
     """Metrics over a field of the rows: ours solid with bars, published dashed."""
     if panel.x == "method.beta1":
@@ -83,7 +82,7 @@ def _draw_rows(
             minus = panel.minus.get(metric, 0.0)
             taken = f" - {minus:g}" if minus else ""
             title = name if many else heading(metric) + taken
-            _errorbar(axes, [rows[x] for x in labels], metric, table, asked, panel.x, minus)(
+            _errorbar(axes, [rows[x] for x in labels], metric, table, query, panel.x, minus)(
                 f"{title}, ours", colour
             )
             _reference(axes, [rows[x] for x in labels], metric, table, panel.x, minus)(
@@ -93,8 +92,8 @@ def _draw_rows(
 
 def place(row: Row, field: str) -> float:
     """Where a row is on the axis of a field; epsilon in grey levels."""
-    value = row.expected()[field]
-    return float(255 * Fraction(value)) if field == "attack.epsilon" else float(value)
+    value = float(row.config()[field])
+    return 255 * value if field == "attack.epsilon" else value
 
 
 def _errorbar(
@@ -102,13 +101,13 @@ def _errorbar(
     rows: Sequence[Row],
     metric: str,
     table: Table,
-    asked: Asked,
+    query: Query,
     x: str,
     minus: float,
 ) -> Callable[[str, str], None]:
     points = []
     for row in rows:
-        cell = cells.lines(row, table, asked.exact(row, table))[0].cells.get(metric)
+        cell = cells.lines(row, table, query.exact(row))[0].cells.get(metric)
         if isinstance(cell, cells.Cell):
             points.append((place(row, x), cell.mean - minus, cell.std or cell.half or 0.0))
 
@@ -134,16 +133,16 @@ def _reference(
 
 
 def _draw_curves(
-    axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, asked: Asked
+    axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, query: Query
 ) -> None:
     """A metric over epochs: a line for each run, one colour for each row; dotted if it departs."""
     (metric,) = panel.y
     for i, (name, labels) in enumerate(panel.lines):
         named: set[str] = set()
         for row in (rows[label] for label in labels):
-            for run in asked.of(row):
-                points = [(p["epoch"], 100 * p[metric]) for p in measured.curve(run)]
-                label = ", ".join((name, *runs.differences(run, row, table)))
+            for match in query.of(row):
+                points = [(p["epoch"], 100 * p[metric]) for p in measured.curve(match.run)]
+                label = ", ".join((name, *match.differences))
                 if points:
                     shown = None if label in named else label
                     dashes = "-" if label == name else ":"

@@ -1,14 +1,14 @@
 """What a run found: accuracies of best/, curves over its validations, means of its masks."""
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cat_jax.paper.rows import SIZES, Table
+from cat_jax.intervals import wilson
+from cat_jax.paper.rows import Row, Table, source
 from cat_jax.storage import run_folder
 
 
@@ -45,13 +45,27 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The last one that anything was written of."""
-        return max((int(line.get("step", 0)) for line in (*self.metrics, *self.results)), default=0)
+        """The last step in metrics.jsonl and results.jsonl."""
+        return max((line.get("step") or 0 for line in (*self.metrics, *self.results)), default=0)
+
+    @property
+    def images(self) -> str:
+        """ "500 test images" where the results are of a part of the test split; or ""."""
+        full = source(self.config["dataset"]).num_test
+        sizes = [line["num_examples"] for line in self.results] or [
+            self.config["test.num_examples"]
+        ]
+        return f"{min(sizes)} test images" if 0 < min(sizes) < full else ""
 
     @property
     def diverged(self) -> bool:
         """Whether a number of metrics.jsonl is not finite."""
         return bool(run_folder.first_non_finite(self.metrics))
+
+
+def views(run: Run, row: Row) -> list[Run]:
+    """The run with the results that its row asks for, once for each set of images."""
+    return [run]
 
 
 def numbers(run: Run, table: Table) -> dict[str, Number]:
@@ -111,16 +125,13 @@ def _of_validation(run: Run) -> dict[str, Number]:
     if best is None:
         return {}
     on_test = run.config["selection"] == "test"
-    size = SIZES[run.config["dataset"]][1] if on_test else int(run.config["num_validation"])
-    return {
-        name: Number(best[name], wilson(best[name], size), size) for name in ("natural", "pgd10")
-    }
+    size = source(run.config["dataset"]).num_test if on_test else int(run.config["num_validation"])
+    return {name: _number(best[name], size) for name in ("natural", "pgd10")}
 
 
-def wilson(share: float, size: int) -> float:
-    """Half the width of the 95% Wilson interval of a share."""
-    z = 1.959964
-    return z * math.sqrt(share * (1 - share) / size + (z / size / 2) ** 2) / (1 + z * z / size)
+def _number(share: float, size: int) -> Number:
+    low, high = wilson(round(share * size), size)
+    return Number(share, (high - low) / 2, size)
 
 
 def _of_masks(run: Run) -> dict[str, Number]:

@@ -1,4 +1,4 @@
-"""A table printed and, if asked for, written: Markdown, LaTeX, CSV, HTML, PNG and PDF."""
+"""A table printed and, if query for, written: Markdown, LaTeX, CSV, HTML, PNG and PDF."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from cat_jax.paper import bars, figures, pictures, sheet, table_page, texts
 from cat_jax.paper.catalogue import TABLES
-from cat_jax.paper.sheet import Asked
+from cat_jax.paper.query import Query
 from cat_jax.report import grids, plots
 from cat_jax.report.grids import Grid
 from cat_jax.storage import files
@@ -16,53 +16,53 @@ from cat_jax.storage import files
 text = grids.markdown
 
 
-def show(name: str, asked: Asked, out: pathlib.Path | None) -> None:
+def show(name: str, query: Query, out: pathlib.Path | None) -> None:
     """Prints a table; with `out` its files are written there."""
-    grid = build(name, asked)
+    grid = build(name, query)
     print(text(grid) + "\n")
     if out is None:
         return
     files.write_text(out / f"{name}.md", text(grid) + "\n")
     files.write_text(out / f"{name}.tex", grids.latex(grid))
-    files.write_text(out / f"{name}.csv", as_csv(name, grid, asked))
-    if figure := draw(name, asked):
+    files.write_text(out / f"{name}.csv", as_csv(name, grid, query))
+    if figure := draw(name, query):
         for kind in ("png", "pdf"):
             with files.replacing(out / f"{name}.{kind}") as temporary:
                 figure.savefig(temporary, format=kind, dpi=150)
-    files.write_text(out / f"{name}.html", as_html(name, grid, figure, asked))
+    files.write_text(out / f"{name}.html", as_html(name, grid, figure, query))
 
 
-def build(name: str, asked: Asked) -> Grid:
+def build(name: str, query: Query) -> Grid:
     """The table as text."""
-    return texts.losses() if name == "losses" else sheet.grid(TABLES[name], asked)
+    return texts.losses() if name == "losses" else sheet.grid(TABLES[name], query)
 
 
-def as_csv(name: str, grid: Grid, asked: Asked) -> str:
+def as_csv(name: str, grid: Grid, query: Query) -> str:
     """Numbers, one a line; of what is no table of numbers, its text."""
     if name in TABLES:
-        return sheet.as_csv(TABLES[name], asked)
+        return sheet.as_csv(TABLES[name], query)
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows([grid.head, *grid.body])
     return stream.getvalue()
 
 
-def as_html(name: str, grid: Grid, figure: Figure | None, asked: Asked) -> str:
+def as_html(name: str, grid: Grid, figure: Figure | None, query: Query) -> str:
     """A page that needs no other file."""
     if name in TABLES:
         png = plots.png(figure) if figure else None
-        return table_page.table_page(TABLES[name], grid, png, asked)
+        return table_page.table_page(TABLES[name], grid, png, query)
     return table_page.text_page(grid)
 
 
-def draw(name: str, asked: Asked) -> Figure | None:
+def draw(name: str, query: Query) -> Figure | None:
     """The table's figure; None for texts."""
     if name == "adaptation":
         return pictures.adaptation()
     if name == "mask_visualisation":
-        return pictures.masks(TABLES[name], asked)
+        return pictures.masks(TABLES[name], query)
     if name == "trades_tradeoff":
-        return bars.tradeoff(TABLES[name], asked)
+        return bars.tradeoff(TABLES[name], query)
     if name in TABLES:
         drawn = figures.draw if TABLES[name].panels else bars.draw
-        return drawn(TABLES[name], asked)
+        return drawn(TABLES[name], query)
     return None

@@ -8,18 +8,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from cat_jax.paper import figures, runs
+from cat_jax.paper import figures
+from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Row, Table
-from cat_jax.paper.sheet import Asked
 
 matplotlib.use("Agg")
 VIEWS = ("natural", "adversarial", "mask", "calibrated")
 COLUMNS = 5
 
 
-def masks(table: Table, asked: Asked) -> Figure:
+def masks(table: Table, query: Query) -> Figure:
     """For each row of the table with a run, five digits in four views; g's mask is the third."""
-    blocks = dict(filter(None, (_block(row, table, asked) for row in table.rows)))
+    blocks = dict(filter(None, (_block(row, query) for row in table.rows)))
     across = COLUMNS * max(1, len(blocks))
     figure = Figure(figsize=(0.95 * across + 1, 4.4), layout="constrained")
     grid = figure.subplots(len(VIEWS), across, squeeze=False)
@@ -35,18 +35,17 @@ def masks(table: Table, asked: Asked) -> Figure:
                 shown = grid[i, block * COLUMNS + j].imshow(image, cmap="gray", vmin=0, vmax=1)
     if blocks:
         figure.colorbar(shown, ax=grid[:, -1], label="pixel, or M; 0 to 1", shrink=0.6)
-    figures.put_title(figure, table, asked, "" if blocks else "no run")
+    figures.put_title(figure, table, query, "" if blocks else "no run")
     return figure
 
 
-def _block(row: Row, table: Table, asked: Asked) -> tuple[str, dict[str, np.ndarray]] | None:
-    """Of a row's first run that has images, whole ones before others: its name, and the views."""
-    found = sorted(asked.of(row), key=lambda run: len(runs.differences(run, row, table)))
-    for run in found:
+def _block(row: Row, query: Query) -> tuple[str, dict[str, np.ndarray]] | None:
+    """The name and the views of a row's first run with images, exact ones before others."""
+    for match in sorted(query.of(row), key=lambda match: len(match.differences)):
         try:
-            with np.load(run.workdir / "masks.npz") as kept:
-                name = ", ".join((row.label, *runs.differences(run, row, table)))
-                return f"{name}, seed {run.seed}", {view: kept[view][..., 0] for view in VIEWS}
+            with np.load(match.run.workdir / "masks.npz") as kept:
+                name = ", ".join((row.label, *match.differences, f"seed {match.run.seed}"))
+                return name, {view: kept[view][..., 0] for view in VIEWS}
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):
             continue
     return None

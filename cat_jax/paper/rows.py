@@ -1,13 +1,17 @@
-"""What a table is: the rows name the runs to launch, and the runs name the rows to print.
-
-Configs are not imported here. What a row's run has by its config file and variant is repeated
-below, as data, because it tells the runs in a folder apart; a test holds it against the configs.
-"""
+"""What a table is: the rows name the runs to launch, and the runs name the rows to print."""
 
 import dataclasses
-import math
+import functools
+import importlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+
+from ml_collections import ConfigDict
+
+from cat_jax import data
+from cat_jax.experiment import run_config, settings
+from cat_jax.runtime.registry import records_of
 
 FIVE = (0, 1, 2, 3, 4)  # The paper's CAT rows are means of five runs.
 ONE = (0,)
@@ -15,80 +19,7 @@ BETA1 = "method.beta1"
 # All images are trained on and the last checkpoint is reported: MNIST does not overfit, and the
 # published checkpoint was chosen on the test set.
 ALL_OF_MNIST = {"num_validation": 0}
-
-# By config file: the data and what its variants share.
-FILES: dict[str, dict[str, Any]] = {
-    "mnist": {
-        "dataset": "mnist",
-        "classifier.name": "SmallCNN",
-        "attack.epsilon": "0.4",
-        "method.beta": 1.0,
-        "method.beta1": 0.3,
-        "num_epochs": 40,
-        "optimizer.drop_epochs": (31,),
-        "num_validation": 5000,
-        "test.epsilon": "0.3",
-        "batch_size": 100,
-        "optimizer.learning_rate": 1e-3,
-    },
-    "preact_cifar10": {
-        "dataset": "cifar10",
-        "classifier.name": "PreActResNet18",
-        "attack.epsilon": "8/255",
-        "method.beta": 5.0,
-        "method.beta1": 0.05,
-        "num_epochs": 140,
-        "optimizer.drop_epochs": (100, 120),
-        "num_validation": 1000,
-        "test.epsilon": "8/255",
-        "batch_size": 128,
-        "optimizer.learning_rate": 0.1,
-    },
-}
-CIFAR = FILES["preact_cifar10"]
-FILES["wrn_cifar10"] = CIFAR | {
-    "classifier.name": "WideResNet",
-    "optimizer.drop_epochs": (100, 110),
-}
-FILES["preact_cifar100"] = CIFAR | {
-    "dataset": "cifar100",
-    "num_epochs": 120,
-    "optimizer.drop_epochs": (100, 110),
-}
-SIZES = {"mnist": (60_000, 10_000), "cifar10": (50_000, 10_000), "cifar100": (50_000, 10_000)}
-SHARED: dict[str, Any] = {
-    "conventions": "released",
-    "selection": "validation",
-    "num_steps": 0,
-    "method.weight": 5.0,
-    "awp.gamma": 0.0,
-    "average_decay": 0.0,
-}
-
-# By variant, in the config files for CIFAR: the baselines' own schedules.
-_RICE = {"num_epochs": 200, "optimizer.drop_epochs": (100, 150)}
-_TRADES = {"attack.epsilon": "0.031", "method.beta": 6.0}
-BASELINES: dict[str, dict[str, Any]] = {
-    "at": _RICE,
-    "trades": _TRADES | {"num_epochs": 76, "optimizer.drop_epochs": (74, 89, 99)},
-    "mart": {"attack.epsilon": "0.031", "num_epochs": 120, "optimizer.learning_rate": 0.01}
-    | {"optimizer.drop_epochs": (74, 89, 99)},
-    "fat": _TRADES | {"num_epochs": 85, "optimizer.drop_epochs": (74, 89)},
-}
-WIDE_MART = {"num_epochs": 90, "optimizer.drop_epochs": (74, 89), "optimizer.learning_rate": 0.1}
-
-# The weights that matter to a variant; the others are not looked at.
-WEIGHTS = {
-    **dict.fromkeys(("cat_cent", "cat_cw", "cat_kl"), ("method.beta", "method.beta1")),
-    **dict.fromkeys(("a1", "a2", "trades", "fat"), ("method.beta",)),
-    "mart": ("method.weight",),
-    "at": (),
-}
-# A run that differs in one of these is of another row, or of none.
-TELLING = (
-    *("dataset", "classifier.name", "variant", "attack.epsilon", "test.epsilon"),
-    *("batch_size", "optimizer.learning_rate", "awp.gamma", "average_decay"),
-)
+Items = tuple[tuple[str, Any], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,17 +28,17 @@ class Row:
 
     Attributes:
       label: as the paper prints it; in `published.csv` the row's name, if it is there.
-      config: name of the config file.
-      variant: of that file.
+      file: name of the config file.
+      variant: variant of that file.
       overrides: fields that the row sets besides.
-      seeds: of the runs to launch.
-      table: where its published numbers are, if not under the table that it is printed in.
+      seeds: seeds of the runs to launch.
+      table: the table with its published numbers, if not the one that it is printed in.
       published: its name there, if that is not the label.
       note: printed below the table.
     """
 
     label: str
-    config: str
+    file: str
     variant: str
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seeds: tuple[int, ...] = ONE
@@ -115,25 +46,40 @@ class Row:
     published: str = ""
     note: str = ""
 
-    def expected(self) -> dict[str, Any]:
-        """The fields of the row's resolved config that are known here, by their paths."""
-        own = {} if self.config == "mnist" else BASELINES.get(self.variant, {})
-        if (self.config, self.variant) == ("wrn_cifar10", "mart"):
-            own = own | WIDE_MART
-        of_variant = {"variant": self.variant, **own}
-        return SHARED | FILES[self.config] | of_variant | dict(self.overrides)
+    def resolved(self, changes: Mapping[str, Any] = MappingProxyType({})) -> ConfigDict:
+        """The config that a run of the row resolves, with these fields changed."""
+        return _resolved(self.file, self.variant, self._items(changes))
 
-    def telling(self) -> dict[str, Any]:
-        """Those that tell the row's runs from others."""
-        names = (*TELLING, *WEIGHTS[self.variant])
-        return {name: value for name, value in self.expected().items() if name in names}
+    def config(self, changes: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
+        """`resolved` by dotted paths."""
+        return _flat(self.file, self.variant, self._items(changes))
+
+    def _items(self, changes: Mapping[str, Any]) -> Items:
+        return tuple({**self.overrides, **changes}.items())
 
     def total_steps(self, config: Mapping[str, Any]) -> int:
         """How many steps a run of this row takes under its own config."""
         if steps := config["num_steps"]:
             return int(steps)
-        num_train = SIZES[config["dataset"]][0] - config["num_validation"]
-        return math.ceil(config["num_epochs"] * num_train / config["batch_size"])
+        num_train = source(config["dataset"]).num_train - config["num_validation"]
+        return data.Clock(num_train, config["batch_size"]).steps_until(config["num_epochs"])
+
+
+def source(dataset: str) -> data.Source:
+    """The record of a data set, which has its sizes."""
+    return records_of(data.Source)[dataset]
+
+
+@functools.cache
+def _resolved(file: str, variant: str, overrides: Items) -> ConfigDict:
+    config = importlib.import_module(f"cat_jax.configs.{file}").get_config(variant)
+    config.update_from_flattened_dict(run_config.as_given(dict(overrides)))
+    return settings.resolve(config)
+
+
+@functools.cache
+def _flat(file: str, variant: str, overrides: Items) -> Mapping[str, Any]:
+    return MappingProxyType(settings.flat(_resolved(file, variant, overrides)))
 
 
 @dataclasses.dataclass(frozen=True)

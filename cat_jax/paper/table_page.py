@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cat_jax.paper import cells, runs, sheet
+from cat_jax.paper import cells, progress, sheet
+from cat_jax.paper.matches import Match
 from cat_jax.paper.measured import Run
+from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Table
-from cat_jax.paper.sheet import Asked
 from cat_jax.report import plots, run_curves, tables
 from cat_jax.report.grids import Grid
 from cat_jax.report.render import Picture, is_maths, render
@@ -21,14 +22,22 @@ class Shown(NamedTuple):
     """A run on the page.
 
     Attributes:
-      name: its row, and how it differs from it.
+      match: the run and its row.
       status: "done", or what is missing.
-      run: its workdir.
     """
 
-    name: str
+    match: Match
     status: str
-    run: Run
+
+    @property
+    def run(self) -> Run:
+        """The run's files."""
+        return self.match.run
+
+    @property
+    def name(self) -> str:
+        """The row, and how the run differs from it."""
+        return ", ".join((self.match.row.label, *self.match.differences))
 
     @property
     def full_name(self) -> str:
@@ -56,28 +65,28 @@ def text_page(grid: Grid) -> str:
     return render("paper/templates/text.html", title=grid.caption, grid=grid, formula=_formula)
 
 
-def table_page(table: Table, grid: Grid, figure: bytes | None, asked: Asked) -> str:
+def table_page(table: Table, grid: Grid, figure: bytes | None, query: Query) -> str:
     """The HTML of a table of numbers, which names what is missing.
 
     Args:
       table: one of the paper's.
       grid: the table filled by `sheet.grid`.
       figure: the table's figure, as PNG.
-      asked: the query of the command line.
+      query: the query of the command line.
     """
-    shown = list(_shown(table, asked))
+    shown = list(_shown(table, query))
     named = [(item.name, item.run.metrics) for item in shown]
-    statuses = sheet.statuses(table, asked)
-    exact = {run.workdir for row in table.rows for run in asked.exact(row, table)}
-    *notes, progress = grid.notes
+    statuses = progress.statuses(table, query)
+    exact = {match.run.workdir for row in table.rows for match in query.exact(row)}
+    *notes, about_runs = grid.notes
     return render(
         "paper/templates/table.html",
         title=table.title,
         caption=grid.caption.removeprefix(f"{table.title}. "),
-        scale=asked.scale,
+        scale=query.scale,
         grid=grid,
         notes=notes,
-        progress=progress,
+        about_runs=about_runs,
         colour=_colour,
         num_runs=len(statuses),
         num_done=sum(text == "done" for _, _, text in statuses),
@@ -108,14 +117,13 @@ def _formula(text: str) -> bytes | None:
     return plots.formula(text) if is_maths(text) else None
 
 
-def _shown(table: Table, asked: Asked) -> Iterator[Shown]:
+def _shown(table: Table, query: Query) -> Iterator[Shown]:
     for row in table.rows:
-        for run in sorted(asked.of(row), key=lambda run: run.seed):
-            name = ", ".join((row.label, *runs.differences(run, row, table)))
-            yield Shown(name, runs.status(run, row, table), run)
+        for match in sorted(query.of(row), key=lambda match: match.run.seed):
+            yield Shown(match, progress.status(match, table))
 
 
-def _status_grid(table: Table, statuses: Sequence[sheet.Status]) -> Grid:
+def _status_grid(table: Table, statuses: Sequence[progress.Status]) -> Grid:
     """A row for each of the table's, a column for each seed."""
     texts = {(row.label, seed): text for row, seed, text in statuses}
     seeds = list(dict.fromkeys(seed for _, seed in texts))

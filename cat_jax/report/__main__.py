@@ -16,9 +16,9 @@ import pathlib
 import sys
 
 from cat_jax.errors import Damaged, UsageError
-from cat_jax.paper import output, runs, sheet
+from cat_jax.paper import output, progress, runs
 from cat_jax.paper.catalogue import TABLES
-from cat_jax.paper.sheet import Asked
+from cat_jax.paper.query import Query
 from cat_jax.report import tables
 from cat_jax.storage import files
 
@@ -105,15 +105,15 @@ def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:
             _check_folder(folder, arguments.table)
     if arguments.out:
         files.check_writable(arguments.out, "--out")
-    found = {run.workdir: run for folder in folders for run in runs.find(folder)}
-    asked = Asked(list(found.values()), ", ".join(map(str, folders)), seeds, scale)
+    by_workdir = {run.workdir: run for folder in folders for run in runs.find(folder)}
+    query = Query(list(by_workdir.values()), ", ".join(map(str, folders)), seeds, scale)
     if arguments.list_runs:
-        print("\n".join(sheet.launched(with_runs, asked, overrides, arguments.todo)))
+        print("\n".join(progress.launched(with_runs, query, overrides, arguments.todo)))
     elif arguments.status:
-        print(output.text(sheet.status_grid(with_runs, asked)))
+        print(output.text(progress.status_grid(with_runs, query)))
     else:
         for name in names:
-            output.show(name, asked, arguments.out)
+            output.show(name, query, arguments.out)
 
 
 def _table_names(text: str) -> list[str]:

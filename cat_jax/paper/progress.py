@@ -1,0 +1,108 @@
+"""How far the runs of a table are, which runs belong to none of its rows, and what to launch."""
+
+import collections
+from collections.abc import Iterable, Sequence
+
+from cat_jax.paper import commands, measured
+from cat_jax.paper.matches import Match
+from cat_jax.paper.query import Query
+from cat_jax.paper.rows import Row, Table
+from cat_jax.report.grids import Grid
+from cat_jax.storage import run_folder
+
+Status = tuple[Row, int, str]
+MAX_NAMES = 5  # A longer list of folders ends in a count.
+
+
+def statuses(table: Table, query: Query) -> list[Status]:
+    """For each row and seed to launch: done, how far, or missing."""
+    return [
+        (row, seed, _status(match, table, query))
+        for row in table.rows
+        for seed, match in query.launched(row)
+    ]
+
+
+def _status(match: Match | None, table: Table, query: Query) -> str:
+    text = status(match, table)
+    if match and text == "done" and query.scale == 1 and match.differences:
+        return f"trained, evaluated in part: {', '.join(match.differences)}"
+    return text
+
+
+def status(match: Match | None, table: Table) -> str:
+    """ "done", "missing", or how far a run is."""
+    if match is None:
+        return "missing"
+    run = match.run
+    total, numbers = match.row.total_steps(run.config), measured.numbers(run, table)
+    if run.diverged:
+        return f"diverged: {run_folder.first_non_finite(run.metrics)} of {total}"
+    if run.step < total:
+        return f"in progress, step {run.step} of {total}"
+    lacking = [column for column in table.columns if column not in numbers]
+    if not lacking:
+        return "done"
+    return f"trained, not evaluated: {', '.join(lacking)}"
+
+
+def status_grid(tables: Sequence[Table], query: Query) -> Grid:
+    """The statuses as text."""
+    body = [
+        [table.name, row.label, str(seed), text]
+        for table in tables
+        for row, seed, text in statuses(table, query)
+    ]
+    scale = "" if query.scale == 1 else f" at scale {query.scale:g}"
+    caption = f"Runs in {query.folder}{scale}"
+    notes = filter(None, [_without_row(tables, query)])
+    return Grid("status", caption, ["table", "trained", "seed", "status"], body, list(notes))
+
+
+def summary(table: Table, query: Query) -> str:
+    """How many runs are done, how far others are, and how many belong to no row."""
+    runs = statuses(table, query)
+    done = sum(text == "done" for _, _, text in runs)
+    texts = [f"Runs done: {done} of {len(runs)} in {query.folder}."]
+    texts += [
+        f"{row.label} seed {seed}: {text}."
+        for row, seed, text in runs
+        if text not in ("done", "missing")
+    ]
+    return " ".join(filter(None, [*texts, *_unprinted(table, query), _without_row([table], query)]))
+
+
+def _unprinted(table: Table, query: Query) -> list[str]:
+    """How many runs differ from their row, and have no number to print yet."""
+    kinds = collections.Counter(
+        ", ".join(match.differences)
+        for row in table.rows
+        for match in query.of(row)
+        if match.differences and not measured.numbers(match.run, table)
+    )
+    return [f"Without numbers here: {count} with {kind}." for kind, count in kinds.items()]
+
+
+def _without_row(tables: Iterable[Table], query: Query) -> str:
+    """How many runs of the folder are beside no row of these tables, and which are beside none."""
+    rows = [row for table in tables for row in table.rows]
+    beside = {match.run.workdir for row in rows for match in query.matches.of(row)}
+    if not (count := len({run.workdir for run in query.runs} - beside)):
+        return ""
+    text = f"{count} of {len(query.runs)} runs belong to no row here"
+    if names := [run.workdir.name for run in query.matches.others]:
+        rest = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        text += f", nor to another of the paper's: {', '.join(names[:MAX_NAMES])}{rest}"
+    return f"{text}."
+
+
+def launched(
+    tables: Iterable[Table], query: Query, overrides: Sequence[str], todo: bool
+) -> list[str]:
+    """The commands of the tables, each run once; with `todo` only of runs that are not done."""
+    unfinished: dict[str, bool] = {}
+    for table in tables:
+        for row, seed, text in statuses(table, query):
+            command = commands.command(row, seed, query.folder, query.scale, overrides)
+            unfinished[command] = unfinished.get(command, False) or text != "done"
+    return [command for command, is_unfinished in unfinished.items() if is_unfinished or not todo]
