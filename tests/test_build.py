@@ -15,7 +15,7 @@ from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
-from cat_jax.experiment.method import build_method
+from cat_jax.experiment.method import build_attack, build_method
 from cat_jax.experiment.network import build_networks
 from cat_jax.experiment.optimizer import build_optimizer
 from cat_jax.report import published_numbers
@@ -185,6 +185,33 @@ def test_radii_in_epsilons():
     resolved = settings.resolve(config)
     assert resolved.attack.step_size == 0.015
     assert resolved.attack.clip and resolved.attack.start == "gaussian"
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_training_attack_ends_at_the_edge_of_its_ball_in_either_norm(norm):
+    """On a linear model it is x + epsilon times the steepest direction, in closed form."""
+    config = digits.get_config()
+    config.threat.norm, config.threat.epsilon, config.attack.start_radius = norm, "0.1", "0"
+    weights = jax.random.normal(jax.random.key(0), (64,))
+
+    def apply(state, images):
+        score = images.reshape(len(images), -1) @ weights
+        return jnp.stack([jnp.zeros_like(score), score], -1), state
+
+    images, labels = jnp.full((3, 8, 8, 1), 0.5), jnp.array([0, 1, 0])
+    attack = build_attack(settings.resolve(config).attack)
+    adversarial, _ = attack(apply, (), images, labels, jax.random.key(1))
+    steepest = weights / jnp.linalg.norm(weights) if norm == "l2" else jnp.sign(weights)
+    delta = (adversarial - images).reshape(3, -1)
+    expected = 0.1 * jnp.outer(jnp.array([1.0, -1.0, 1.0]), steepest)
+    np.testing.assert_allclose(delta, expected, atol=1e-6)
+
+
+def test_a_start_of_its_own_radius_is_refused_in_l2():
+    config = digits.get_config()
+    config.threat.norm, config.attack.start_radius = "l2", "0.1"
+    with pytest.raises(UsageError, match=r"start_radius is 0.1 and the norm l2; expected 0 or eps"):
+        build_attack(settings.resolve(config).attack)
 
 
 def test_each_published_row_is_a_variant_and_at_most_two_overrides():
