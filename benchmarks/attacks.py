@@ -14,7 +14,6 @@ cores have to be idle otherwise: where they are shared, PyTorch's threads wait f
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -72,9 +71,7 @@ def main() -> None:
         "seconds": seconds,
     }
     print(timing.table(seconds, dict.fromkeys(runs, options.num_images)))
-    if options.out:
-        with open(options.out, "w") as stream:
-            json.dump(report, stream, indent=1, allow_nan=False)
+    timing.write(options.out, report)
 
 
 def parse() -> argparse.Namespace:
@@ -88,7 +85,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num_images", type=int, default=32, help="in the one batch")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turn")
     parser.add_argument("--epsilon", type=float, default=1e-6, help="so small that none is fooled")
-    parser.add_argument("--out", help="JSON file to write: all times, versions, cores")
+    parser.add_argument(
+        "--out", type=timing.output_file, help="JSON file to write: all times, versions, cores"
+    )
     return parser.parse_args()
 
 

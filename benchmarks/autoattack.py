@@ -13,7 +13,6 @@ to its budget. Here its attacks get AutoAttack's settings; --as_shipped leaves t
 
 import argparse
 import functools
-import json
 import os
 import pathlib
 import sys
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import timing
 import torch
 import torch_networks
 import torchattacks
@@ -69,8 +69,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     print(summary(report))
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+    timing.write(options.out, report)
 
 
 def parse() -> argparse.Namespace:
@@ -83,7 +82,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num_examples", type=int, default=1000, help="of the test split")
     parser.add_argument("--data_dir", help="where data sets are, if not where the run had them")
     parser.add_argument("--as_shipped", action="store_true", help="torchattacks' own settings")
-    parser.add_argument("--out", type=pathlib.Path, help="JSON file to write")
+    parser.add_argument("--out", type=timing.output_file, help="JSON file to write")
     return parser.parse_args()
 
 

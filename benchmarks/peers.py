@@ -11,7 +11,6 @@ they are shared, PyTorch's threads wait for one another.
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +48,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turn")
     parser.add_argument("--work", action="append", choices=[*WORKS], help="default: all")
     parser.add_argument("--num_images", type=int, help="in the one batch; default: 32, MNIST 100")
-    parser.add_argument("--out", help="JSON file to write: all times, versions, cores")
+    parser.add_argument(
+        "--out", type=timing.output_file, help="JSON file to write: all times, versions, cores"
+    )
     options = parser.parse_args()
 
     chosen = options.work or [*WORKS]
@@ -57,11 +58,9 @@ def main() -> None:
     runs = {work: WORKS[work][1](size) for work, size in sizes.items()}
     seconds = timing.interleaved(runs, options.rounds)
     print(timing.table(seconds, sizes))
-    if options.out:
-        report = {**timing.machine("torch", "foolbox"), "threads": torch.get_num_threads()}
-        report |= {"num_images": sizes, "rounds": options.rounds, "seconds": seconds}
-        with open(options.out, "w") as stream:
-            json.dump(report, stream, indent=1, allow_nan=False)
+    report = {**timing.machine("torch", "foolbox"), "threads": torch.get_num_threads()}
+    report |= {"num_images": sizes, "rounds": options.rounds, "seconds": seconds}
+    timing.write(options.out, report)
 
 
 def pgd(num_images: int, num_steps: int = 10) -> Made:

@@ -8,9 +8,7 @@ network's own predictions and the radius is so small that nothing is fooled.
 """
 
 import argparse
-import json
 import os
-import pathlib
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch needs memory too.
 
@@ -50,7 +48,7 @@ def main() -> None:
     parser.add_argument("--network", default="PreActResNet18")
     parser.add_argument("--num_images", type=int, default=1024, help="in the one batch")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each, in turn")
-    parser.add_argument("--out", help="JSON file to write")
+    parser.add_argument("--out", type=timing.output_file, help="JSON file to write")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -80,10 +78,9 @@ def main() -> None:
     runs = {work: {timing.OURS: lambda: jax.block_until_ready(ours()), name: run}}
     seconds = timing.interleaved(runs, options.rounds)
     print(timing.table(seconds, {work: options.num_images}))
-    if options.out:
-        report = {**timing.machine("torch", "torchattacks"), "device": device, "peer": name}
-        report |= {"num_images": options.num_images, "seconds": seconds}
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+    report = {**timing.machine("torch", "torchattacks"), "device": device, "peer": name}
+    report |= {"num_images": options.num_images, "seconds": seconds}
+    timing.write(options.out, report)
 
 
 def peer(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor):  # type: ignore[no-untyped-def]

@@ -10,13 +10,14 @@ devices share the cores, so the times say what spreading a step costs, not what 
 import argparse
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import time
 from importlib import metadata
 from typing import Any
+
+import timing
 
 MEMORY = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
 BACK_ENDS = ("pmap", "shard_map")
@@ -34,11 +35,9 @@ def main() -> None:
     for one in found:
         times = " | ".join(f"{statistics.median(one['seconds'][b]):.3f}" for b in BACK_ENDS)
         print(f"| {one['devices']} | {one['images']} | {one['bytes'] / 1e6:.1f} | {times} |")
-    if options.out:
-        names = ("cat_jax", "jax", "jaxlib")
-        versions = {name: metadata.version(name) for name in names}
-        report = {"config": options.config, "versions": versions, "measured": found}
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+    names = ("cat_jax", "jax", "jaxlib")
+    versions = {name: metadata.version(name) for name in names}
+    timing.write(options.out, {"config": options.config, "versions": versions, "measured": found})
 
 
 def parse() -> argparse.Namespace:
@@ -49,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--batch_size", type=int, default=0, help="0: the config's")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--out")
+    parser.add_argument("--out", type=timing.output_file, help="JSON file to write")
     parser.add_argument("--devices_of_this_process", type=int, default=0, help=argparse.SUPPRESS)
     return parser.parse_args()
 

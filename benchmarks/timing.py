@@ -1,7 +1,9 @@
 """Times of several libraries at the same work, in turn: a noisy machine is noisy for all."""
 
+import argparse
 import importlib
 import os
+import pathlib
 import statistics
 import sys
 import time
@@ -10,6 +12,9 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from types import ModuleType
 from typing import Any
+
+from cat_jax.errors import UsageError
+from cat_jax.storage import files, paths
 
 OURS = "cat_jax"
 # work -> library -> what does it; the result is ready when it returns.
@@ -59,6 +64,22 @@ def table(seconds: Seconds, num_images: Mapping[str, int]) -> str:
             cells.append(speed if name == OURS else f"{speed} (ours {ratio:.2f}x)")
         lines.append(f"| {work} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def output_file(text: str) -> pathlib.Path:
+    """The path of --out, checked before anything is measured: the type of an argparse argument."""
+    try:
+        path = paths.local_path(text, "--out")
+        files.check_writable_file(path, "--out")
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return path
+
+
+def write(path: pathlib.Path | None, report: Mapping[str, Any]) -> None:
+    """Writes a report as JSON; nothing without a path."""
+    if path is not None:
+        files.write_text(path, files.json_text(report, indent=1))
 
 
 def installed(name: str) -> ModuleType | None:

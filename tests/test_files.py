@@ -1,6 +1,8 @@
 """Files are whole or as they were."""
 
+import argparse
 import ast
+import importlib
 import json
 import math
 import pathlib
@@ -29,6 +31,30 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
         raise RuntimeError
     assert files.read_json_lines(file) == [{"a": 1}]
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
+    files.check_writable_file(tmp_path / "new" / "x.json", "--out")
+    assert list(tmp_path.iterdir()) == [], "it makes nothing"
+    with pytest.raises(errors.UsageError, match=f"--out is {tmp_path}, which is a folder"):
+        files.check_writable_file(tmp_path, "--out")
+    with pytest.raises(
+        errors.UsageError, match=r"--out is /proc/no, where files cannot be written"
+    ):
+        files.check_writable_file(pathlib.Path("/proc/no/x.json"), "--out")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=importlib.import_module("timing").output_file)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--out=/proc/no/x.json"])
+    assert "where files cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.stem)
+def test_every_benchmark_checks_its_output_first(script):
+    """Each of them measures for minutes."""
+    source = script.read_text()
+    assert ('"--out"' in source) == ("type=timing.output_file" in source) or script.stem == "timing"
 
 
 def test_a_half_written_last_line_is_dropped(tmp_path):

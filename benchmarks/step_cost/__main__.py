@@ -9,7 +9,6 @@ otherwise.
 """
 
 import logging
-import pathlib
 import sys
 
 from absl import flags
@@ -21,7 +20,7 @@ from benchmarks.step_cost.measure import measure
 from cat_jax.cli import command_line
 from cat_jax.errors import UsageError
 from cat_jax.runtime import backend
-from cat_jax.storage import files
+from cat_jax.storage import files, paths
 
 FLAGS = flags.FlagValues()  # Of its own: those of training mean nothing here.
 CONFIG = config_flags.DEFINE_config_file(
@@ -45,14 +44,18 @@ def main() -> None:
     absl_logging.set_verbosity(absl_logging.FATAL)
     backend.start_fast()
     try:
+        out = paths.local_path(OUT.value, "--out") if OUT.value else None
+        if out:
+            files.check_writable_file(out, "--out")
+        backend.check_devices()
         if CONFIG.value is None:
             raise UsageError("--config is missing; name one: --config=configs/digits.py:cat_cw.")
         overrides = [word for word in sys.argv[1:] if word.startswith("--config")]
         found = {"command": overrides, **measure(CONFIG.value, STEPS.value, PHASES.value)}
         found["summary"] = table.summary(found)
         print(table.text(found))
-        if OUT.value:
-            files.write_text(pathlib.Path(OUT.value), files.json_text(found, indent=1))
+        if out:
+            files.write_text(out, files.json_text(found, indent=1))
     except (UsageError, OSError) as error:
         command_line.fail(str(error))
 

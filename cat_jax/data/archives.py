@@ -18,6 +18,7 @@ from cat_jax.data import tfds_folder
 from cat_jax.data.splits import Loaded, Split
 from cat_jax.errors import UsageError, in_one_line
 from cat_jax.storage import files
+from cat_jax.storage.paths import local_path
 
 ENVIRONMENT, DATA_DIR = "CAT_JAX_DATA", "~/tensorflow_datasets"
 
@@ -95,6 +96,8 @@ class Archives:
           UsageError: if an archive is missing, is not the published one, or cannot be read; or if
             the file cannot be written.
         """
+        path = self.file(folder_of(data_dir))
+        files.check_writable(path.parent, "data_dir")
         for file, md5 in self.checksums.items():
             _verify(source / file, (checksums or {}).get(file, md5), self.homepage)
         try:
@@ -110,9 +113,7 @@ class Archives:
             ordered = split.take(tfds_order(name, len(split.labels)))
             arrays |= {f"{name}_images": ordered.images}
             arrays |= {f"{name}_labels": ordered.labels.astype(np.int32)}
-        path = self.file(folder_of(data_dir))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             with files.replacing(path) as temporary, open(temporary, "wb") as stream:
                 np.savez(stream, **dict[str, Any](arrays))
         except OSError as error:
@@ -129,8 +130,14 @@ class Archives:
 
 
 def folder_of(data_dir: str) -> Path:
-    """The folder of prepared data sets; of "", CAT_JAX_DATA or else ~/tensorflow_datasets."""
-    return Path(data_dir or os.environ.get(ENVIRONMENT) or DATA_DIR).expanduser()
+    """The folder of prepared data sets; of "", CAT_JAX_DATA or else ~/tensorflow_datasets.
+
+    Raises:
+      UsageError: for an address of a remote system.
+    """
+    if not data_dir and (folder := os.environ.get(ENVIRONMENT)):
+        return local_path(folder, ENVIRONMENT)
+    return local_path(data_dir or DATA_DIR, "data_dir")
 
 
 def tfds_order(split: str, num_examples: int) -> np.ndarray:

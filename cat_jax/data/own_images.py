@@ -34,6 +34,7 @@ from cat_jax.data.source import Source, check_split
 from cat_jax.data.splits import Loaded, Split, split_test
 from cat_jax.errors import UsageError, in_one_line
 from cat_jax.runtime.registry import register
+from cat_jax.storage.paths import local_path
 
 logger = logging.getLogger(__name__)
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
@@ -164,7 +165,7 @@ def load(data_dir: str) -> Loaded:
     """
     if not data_dir:
         raise UsageError("config.data_dir is empty; name your images: --config.data_dir=PATH.")
-    names, splits = read(Path(data_dir).expanduser())
+    names, splits = read(local_path(data_dir, "config.data_dir"))
     if "test" in splits:
         return names, Split(*splits["train"]), Split(*splits["test"])
     every = Split(*splits["all"])

@@ -8,6 +8,7 @@ from cat_jax.data.archives import Archives, folder_of
 from cat_jax.data.source import Source
 from cat_jax.errors import UsageError, in_one_line
 from cat_jax.runtime.registry import records_of
+from cat_jax.storage.paths import local_path
 
 
 def preparable() -> dict[str, Archives]:
@@ -44,7 +45,7 @@ def prepare(
     if path := archives.find(data_dir):
         return path
     if source is not None:
-        return archives.write(Path(source).expanduser(), data_dir, checksums)
+        return archives.write(local_path(source, "--source"), data_dir, checksums)
     _download(archives, folder_of(data_dir))
     if path := archives.find(data_dir):
         return path

@@ -20,7 +20,7 @@ from cat_jax.paper import output, progress, runs
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.query import Query
 from cat_jax.report import tables
-from cat_jax.storage import files
+from cat_jax.storage import files, paths
 
 NAMES = (*TABLES, "losses")
 
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("workdirs", nargs="*", type=pathlib.Path, help="runs; with --table, folders of runs")
+    add("workdirs", nargs="*", help="runs; with --table, folders of runs")
     add(
         "--table",
         help=f"one of {', '.join(NAMES)}; or several, separated by commas; or all",
@@ -66,7 +66,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--out",
-        type=pathlib.Path,
         help="also write NAME.html, .md, .tex, .csv, and of a figure .png, .pdf",
     )
     add("--seeds", help="such as 0,1,2; default: those of each row, and all that are found")
@@ -78,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
-    workdirs = arguments.workdirs
+    workdirs = [paths.workdir_path(text, "the workdir") for text in arguments.workdirs]
     if overrides or not workdirs:
         given = f"{overrides[0]} is not understood" if overrides else "No run was named"
         raise UsageError(f"{given}; expected workdirs, or --table=NAME (see --help).")
@@ -96,15 +95,19 @@ def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:
                 f"{argument} is not understood; expected --config.FIELD=VALUE, with --list-runs."
             )
     scale, seeds = read_scale(arguments.scale), read_seeds(arguments.seeds)
-    folders = arguments.workdirs or [pathlib.Path(arguments.runs)]
+    folders = [
+        paths.local_path(text, "the folder of runs")
+        for text in arguments.workdirs or [arguments.runs]
+    ]
     if arguments.list_runs and len(folders) > 1:
         raise UsageError(f"Runs go to one folder, and {len(folders)} are named; name one.")
     with_runs = [TABLES[name] for name in names if name in TABLES]
     if with_runs and not arguments.list_runs:  # Which makes the folder.
         for folder in folders:
             _check_folder(folder, arguments.table)
-    if arguments.out:
-        files.check_writable(arguments.out, "--out")
+    out = paths.local_path(arguments.out, "--out") if arguments.out else None
+    if out and not (arguments.list_runs or arguments.status):
+        files.check_writable(out, "--out")
     by_workdir = {run.workdir: run for folder in folders for run in runs.find(folder)}
     query = Query(list(by_workdir.values()), ", ".join(map(str, folders)), seeds, scale)
     if arguments.list_runs:
@@ -113,7 +116,7 @@ def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:
         print(output.text(progress.status_grid(with_runs, query)))
     else:
         for name in names:
-            output.show(name, query, arguments.out)
+            output.show(name, query, out)
 
 
 def _table_names(text: str) -> list[str]:

@@ -29,20 +29,32 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def check_writable(folder: pathlib.Path, name: str) -> None:
-    """Makes a folder, before the work whose results it is for.
+    """Checks a folder, or where it will be made, before the work whose results go there.
 
     Raises:
       UsageError: if files cannot be written in it; `name` is what the caller knows it by.
     """
+    full = folder.absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        existing = next(path for path in (full, *full.parents) if path.exists())
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise UsageError(
             f"{name} is {folder}, where files cannot be written ({error.strerror}); name another "
             "folder."
         ) from None
+
+
+def check_writable_file(path: pathlib.Path, name: str) -> None:
+    """`check_writable` of the folder of a file.
+
+    Raises:
+      UsageError: also if the file's path is a folder.
+    """
+    if path.is_dir():
+        raise UsageError(f"{name} is {path}, which is a folder; name a file.")
+    check_writable(path.parent, name)
 
 
 def cache_folder() -> pathlib.Path:

@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 from cat_jax.errors import UsageError
-from cat_jax.storage import files
+from cat_jax.storage import files, paths
 from cat_jax.theory import drawings, summary, text, theory_page
 from cat_jax.theory.summary import Budget
 
@@ -13,9 +13,10 @@ from cat_jax.theory.summary import Budget
 def main() -> int:
     """Reads the command line; 2 if --out names no folder that can be written."""
     parser = argparse.ArgumentParser(prog="python -m cat_jax.theory", description=__doc__)
-    parser.add_argument("--out", type=pathlib.Path, help="folder for the page and the pictures")
-    out = parser.parse_args().out
+    parser.add_argument("--out", help="folder for the page and the pictures")
+    options = parser.parse_args()
     try:
+        out = paths.local_path(options.out, "--out") if options.out else None
         if out:
             files.check_writable(out, "--out")
         print(write(out), end="")
