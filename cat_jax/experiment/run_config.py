@@ -68,10 +68,11 @@ def refuse_other(workdir: pathlib.Path, kept: ConfigDict, config: ConfigDict) ->
         for path, field in FIELDS.items()
         if old[path] != new[path] and not field.may_change(new)
     ]
+    tests = "" if old["threat.epsilon"] == new["threat.epsilon"] else ", or set config.test.epsilon"
     if differences:
         raise UsageError(
             f"{workdir} was created with a different config ({'; '.join(differences)}); use "
-            "another workdir, or the config that it was created with."
+            f"another workdir, or the config that it was created with{tests}."
         )
 
 
