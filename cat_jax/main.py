@@ -109,8 +109,8 @@ def run(
       UsageError: for what the caller can mend.
     """
     wanted = mode == "evaluate" and not weights_file
-    given = processes.from_first(lambda: _settle(config, workdir, wanted))
-    resolved = settings.resolve(given)
+    source = processes.from_first(lambda: _settle(config, workdir, wanted))
+    resolved = settings.resolve(source)
     devices = jax.devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
     processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
@@ -127,7 +127,7 @@ def run(
 
         def claim() -> None:
             stack.enter_context(run_folder.claimed(workdir))
-            _settle(given, workdir, wanted)  # Again: it may have been another's until now.
+            _settle(source, workdir, wanted)  # Again: it may have been another's until now.
             run_folder.refuse_other_data(workdir, dataset.fingerprint)
             if mode == "train":
                 last = workdir / "checkpoints" / "last"
@@ -135,7 +135,7 @@ def run(
 
         processes.from_first(claim)
         try:
-            return _run(experiment, dataset, workdir, mode, command, loaded, given)
+            return _run(experiment, dataset, workdir, mode, command, loaded, source)
         except Damaged as error:
             raise UsageError(str(error)) from error
         except BrokenPipeError:  # Standard output's.
@@ -153,7 +153,7 @@ def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> C
     """The config, by default the one that the workdir was made with.
 
     Args:
-      config: as given, or None.
+      config: not resolved, or None.
       workdir: of the run.
       wanted: whether there have to be checkpoints.
 
@@ -178,14 +178,14 @@ def _run(
     mode: str,
     command: str,
     loaded: Loaded | None,
-    given: ConfigDict,
+    source: ConfigDict,
 ) -> bool:
     """What `run` does in a workdir that is its own."""
     config, devices = experiment.config, jax.devices()
     for name in run_folder.LINES:  # What is damaged is said now, and not after the training.
         run_folder.read_lines(workdir, name)
     if mode == "train" or run_folder.read_config(workdir) is None:
-        fields = settings.as_dict(config), settings.given(given, config)
+        fields = settings.as_dict(config), settings.given_values(source, config)
         run_folder.write_config(workdir, *fields, dataset.fingerprint)
     logger.info("%s", banner.banner(experiment, dataset, workdir, trains=mode == "train"))
     whole = mode == "evaluate" or loop.train(experiment, dataset, workdir, devices)

@@ -134,7 +134,7 @@ def test_resolving_again_changes_nothing_and_a_workdir_gives_the_config_back(get
     config.update_from_flattened_dict(change)
     once = settings.resolve(config)
     assert settings.resolve(once) == once
-    content = settings.as_dict(once) | {"given": settings.given(config, once)}
+    content = settings.as_dict(once) | {"given": settings.given_values(config, once)}
     kept = run_config.from_json(json.loads(json.dumps(content)), "config.json")
     assert settings.resolve(kept) == once
     assert settings.flat(kept) == settings.flat(config)
@@ -264,7 +264,7 @@ def test_an_override_of_a_kept_config_still_moves_what_follows_it():
     """config.json has what was given: 'epsilon/10' is a part of the new epsilon."""
     config = digits.get_config()
     content = settings.as_dict(settings.resolve(config))
-    content |= {"given": settings.given(config, settings.resolve(config))}
+    content |= {"given": settings.given_values(config, settings.resolve(config))}
     kept = run_config.from_json(json.loads(json.dumps(content)), "config.json")
     kept.test.epsilon = "0.05"
     values = settings.resolve(kept).test

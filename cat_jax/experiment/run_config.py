@@ -29,9 +29,9 @@ def get_config(workdir: str) -> ConfigDict:
 
 def from_json(content: dict[str, Any], file: str) -> ConfigDict:
     """The config that the content of a config.json was resolved from; `file` is for messages."""
-    given = content.pop(run_folder.GIVEN, {})
+    given_values = content.pop(run_folder.GIVEN, {})
     content.pop(run_folder.SUMS, None)
-    values = settings.flat(content) | settings.flat(given)
+    values = settings.flat(content) | settings.flat(given_values)
     if unknown := sorted(values.keys() - FIELDS.keys()):
         raise UsageError(
             f"{file} has the field {unknown[0]}, which this version of cat_jax does not have; use "
@@ -54,15 +54,15 @@ def _is_radius(path: str) -> bool:
     return FIELDS[path].limit in (RADIUS, START)
 
 
-def refuse_other(workdir: pathlib.Path, kept: ConfigDict, config: ConfigDict) -> None:
+def refuse_other(workdir: pathlib.Path, existing: ConfigDict, config: ConfigDict) -> None:
     """Raises UsageError with the differences if a workdir was made with another config.
 
     Args:
       workdir: folder of the run.
-      kept: the resolved config that the workdir was made with.
+      existing: the resolved config that the workdir was created with.
       config: the resolved config that it is to be used with now.
     """
-    old, new = settings.flat(kept), settings.flat(config)
+    old, new = settings.flat(existing), settings.flat(config)
     differences = [
         f"{path}: {settings.shown(path, old[path])} there, {settings.shown(path, new[path])} now"
         for path, field in FIELDS.items()

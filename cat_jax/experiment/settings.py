@@ -138,7 +138,7 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
     return values
 
 
-def given(config: ConfigDict, resolved: ConfigDict) -> dict[str, Any]:
+def given_values(config: ConfigDict, resolved: ConfigDict) -> dict[str, Any]:
     """The fields that `resolve` filled in or made numbers, by their paths, as they were before."""
     values = flat(resolved)
     return {path: value for path, value in flat(config).items() if value != values[path]}

@@ -30,18 +30,18 @@ LINES = {
 
 
 def write_config(
-    workdir: pathlib.Path, config: dict[str, Any], given: dict[str, Any], data: str
+    workdir: pathlib.Path, config: dict[str, Any], given_values: dict[str, Any], data: str
 ) -> None:
     """Writes config.json at once.
 
     Args:
       workdir: folder of the run.
       config: the resolved config.
-      given: the fields that had another value before, by their paths: radii as text, and None
-        for what follows another field or the conventions.
+      given_values: the fields that had another value before the config was resolved, by their
+        paths: radii as text, and None where a field follows another one or the conventions.
       data: fingerprint of the data.
     """
-    content = config | {GIVEN: given}
+    content = config | {GIVEN: given_values}
     content |= {SUMS: {"config": _sum(content), "data": data}}
     files.write_text(workdir / "config.json", files.json_text(content, indent=1))
 
