@@ -74,6 +74,8 @@ def buffers(*names):
         ("module.", ("module.mu", "module.sigma")),  # The same under DataParallel.
         ("module.model.", ("module.normalize.mean", "module.normalize.std")),
         ("1.module.", ("0.mean", "0.std")),  # Sequential(Normalize, DataParallel).
+        ("net.", ("mu", "sigma")),  # Any name of a module around the network.
+        ("net.module.", ("net.mu", "net.sigma")),
         ("model.", ("mean", "std")),
     ],
 )
@@ -110,6 +112,27 @@ def test_a_bare_sequence_may_be_wrapped_too(small, tmp_path):
     wrapped = {f"1.module.{name}": value for name, value in small.items()}
     file = save(tmp_path / "w.safetensors", wrapped)
     same(weights.load(file, SMALL, image_shape=(8, 12, 1)), small)
+
+
+def test_a_file_is_only_told_as_of_another_network_if_it_fits_that_one(tmp_path):
+    """A deeper ResNet has the names of ResNet18, and more; without a last layer it is of none."""
+    entries = state_dict(networks.ResNet18(num_classes=10))
+    deeper = entries | {"layer1.2.conv1.weight": entries["layer1.1.conv1.weight"]}
+    file = save(tmp_path / "w.safetensors", deeper)
+    with pytest.raises(
+        UsageError, match=r"are missing.*; the file is incomplete, or of other"
+    ) as error:
+        weights.load(file, networks.WideResNet())
+    assert "ResNet18(" not in str(error.value)
+    file = save(tmp_path / "w.safetensors", entries)
+    with pytest.raises(UsageError, match=r"the file is of ResNet18\(num_classes=10\): choose"):
+        weights.load(file, networks.WideResNet())
+    body = {name: value for name, value in entries.items() if not name.startswith("linear.")}
+    file = save(tmp_path / "w.safetensors", body)
+    with pytest.raises(
+        UsageError, match=r"resembles ResNet18, but lacks 'linear.weight', the weight"
+    ):
+        weights.load(file)
 
 
 def test_half_precision_is_computed_in_float32(small, tmp_path):

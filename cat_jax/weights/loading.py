@@ -25,6 +25,7 @@ from jax.tree_util import Partial
 
 from cat_jax.errors import UsageError
 from cat_jax.networks.record import MaskNet, named, record_of
+from cat_jax.storage import paths
 from cat_jax.types import LogitsFn, PyTree
 from cat_jax.weights import pytorch_names, recognition, weight_files
 from cat_jax.weights.recognition import Constants, Entries, describe, infer
@@ -79,7 +80,7 @@ def load(
       UsageError: if the file cannot be read, or its names, shapes or normalisation are not those
         of the network; one line that begins with the file.
     """
-    path = pathlib.Path(file)
+    path = paths.local_path(file, "the file of weights")
     parts = weight_files.read(path)
     with _naming(path):
         if part not in parts and ANY not in parts:
@@ -144,13 +145,7 @@ def _check(
 
     The error also says which network the entries look like.
     """
-    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    is_mask = is_mask or isinstance(record_of(network), MaskNet)
-    inputs = (images, images) if is_mask else (images,)
-    variables = jax.eval_shape(network.init, jax.random.key(0), *inputs)
-    blank = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), variables)
-    state_dict = pytorch_names.to_state_dict(network, blank)
-    want = {name: value.shape for name, value in state_dict.items()}
+    want = _shapes(network, image_shape, is_mask=is_mask)
     name, remedy = describe(network), _remedy(network, entries)
     if missing := [entry for entry in want if entry not in entries]:
         raise UsageError(
@@ -171,11 +166,27 @@ def _check(
             raise UsageError(f"entry {entry!r} is not finite; get the file again.")
 
 
+def _shapes(
+    network: nn.Module, image_shape: tuple[int, ...], *, is_mask: bool
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of a network's entries, by name."""
+    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    is_mask = is_mask or isinstance(record_of(network), MaskNet)
+    inputs = (images, images) if is_mask else (images,)
+    variables = jax.eval_shape(network.init, jax.random.key(0), *inputs)
+    blank = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), variables)
+    state_dict = pytorch_names.to_state_dict(network, blank)
+    return {name: value.shape for name, value in state_dict.items()}
+
+
 def _remedy(network: nn.Module, entries: Entries) -> str:
+    """What to do about a file that does not fit; it names the network that the file does fit."""
     with contextlib.suppress(UsageError):
-        other = describe(infer(entries, {}))
-        if other != describe(network):
-            return f"the file is of {other}: choose that network, and its data set."
+        other = infer(entries, {})
+        shapes = _shapes(other, recognition.image_shape(entries), is_mask=False)
+        fits = shapes == {name: value.shape for name, value in entries.items()}
+        if fits and describe(other) != describe(network):
+            return f"the file is of {describe(other)}: choose that network, and its data set."
     return "the file is incomplete, or of other images, or of a network that is not among ours."
 
 

@@ -83,13 +83,15 @@ def unwrap(
 ) -> tuple[dict[str, np.ndarray], dict[str, tuple[float, ...]]]:
     """The network's own entries, without wrappers' prefixes; and the normalisation beside them.
 
+    A prefix is one of `WRAPPERS`, or any that all entries share, such as "net.".
+
     Returns:
       name -> array, without what is never run; and {"mean": ..., "std": ...}, one number a
       channel, or {} where the state dict has none.
     """
     entries, constants = {}, {}
-    for wrapped, value in state_dict.items():
-        name = WRAPPERS.sub("", wrapped)
+    names = _without_prefixes([*state_dict])
+    for name, value in zip(names, state_dict.values(), strict=True):
         if match := NORMALISER.match(name):
             kind = "mean" if match[1] in ("mu", "mean") else "std"
             # By way of text: 0.4914 in float32 is 0.4914 again, and not 0.49140000343.
@@ -99,6 +101,17 @@ def unwrap(
     if len(constants) == 1:
         raise UsageError(f"it has a {next(iter(constants))} alone; expected both mean and std.")
     return entries, constants
+
+
+def _without_prefixes(names: list[str]) -> list[str]:
+    """The names of a state dict without those of the modules around the network."""
+    names = [WRAPPERS.sub("", name) for name in names]
+    inside = [name for name in names if not NORMALISER.match(name)]
+    common = {name.partition(".")[0] for name in inside if "." in name}
+    if len(inside) < 2 or len(common) != 1 or not all("." in name for name in inside):
+        return names
+    (module,) = common
+    return _without_prefixes([name.removeprefix(f"{module}.") for name in names])
 
 
 def to_ours(weight: np.ndarray) -> np.ndarray:

@@ -35,6 +35,12 @@ def infer(entries: Entries, constants: Constants) -> nn.Module:
     record, form = _recognise(entries)
     if constants and "mean" not in record.takes:
         raise UsageError(f"it normalises images, which {record.name} does not; expected none.")
+    for layer, name in (("first", form.first), ("last", form.last)):
+        if name not in entries:
+            raise UsageError(
+                f"it resembles {record.name}, but lacks {name!r}, the weight of the {layer} layer; "
+                "it is incomplete, or of another network."
+            )
     shapes = {name: value.shape for name, value in entries.items()}
     inputs, outputs = form.inputs(shapes), form.outputs(shapes)
     if isinstance(record, MaskNet):

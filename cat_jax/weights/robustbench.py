@@ -22,6 +22,7 @@ from flax import linen as nn
 from cat_jax import weights
 from cat_jax.attacks.pgd import as_pytree
 from cat_jax.errors import UsageError
+from cat_jax.storage.paths import local_path
 from cat_jax.types import Array, LogitsFn
 from cat_jax.weights import trained
 from cat_jax.weights.weight_files import import_torch
@@ -42,7 +43,7 @@ def load_model(
     Raises:
       UsageError: if there is no such run or file, or the file does not fit.
     """
-    if (pathlib.Path(path) / "config.json").exists():
+    if (local_path(path, "path") / "config.json").exists():
         return Model(trained.load(path, checkpoint).classifier.logits_fn)
     return Model(weights.load(path, network).logits_fn)
 

@@ -15,7 +15,7 @@ from cat_jax import data
 from cat_jax.errors import UsageError, check_choice
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.network import build_networks
-from cat_jax.storage import checkpoint, run_folder
+from cat_jax.storage import checkpoint, paths, run_folder
 from cat_jax.types import PyTree
 from cat_jax.weights.loading import Loaded
 
@@ -60,7 +60,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
     """
     check_choice("checkpoint", name, CHECKPOINTS)
     folder, averaged = CHECKPOINTS[name]
-    workdir = pathlib.Path(workdir)
+    workdir = paths.workdir_path(workdir, "the workdir")
     if run_folder.read_config(workdir) is None:
         raise UsageError(f"{workdir} holds no config.json; name a run's folder.")
     config = settings.resolve(run_config.get_config(str(workdir)))
