@@ -93,9 +93,10 @@ def test_words_that_are_not_plain_are_found():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_files_and_modules_that_it_names_exist(page):
+def test_the_files_modules_and_fields_that_it_names_exist(page):
     assert pages.missing_paths(page) == []
     assert pages.missing_modules(page) == []
+    assert pages.missing_fields(page) == []
 
 
 def test_the_checks_of_pages_can_fail(tmp_path):
@@ -119,8 +120,10 @@ def test_the_checks_of_pages_can_fail(tmp_path):
     assert pages.links(page) == ["b.md"]
     page.write_text(
         "`launch/local.sh` `networks/norm.py` launch/locl.sh, networks/nrm.py. "
-        "`cat_jax.attacks.pgd.pgd` cat_jax.build, cat_jax.losses.losss"
+        "`cat_jax.attacks.pgd.pgd` cat_jax.build, cat_jax.losses.losss "
+        "`config.method.beta` --config.method.bta=1 config.json config.seeed."
     )
+    assert pages.missing_fields(page) == ["method.bta", "seeed"]
     assert pages.missing_paths(page) == ["launch/locl.sh", "networks/nrm.py"]
     assert pages.missing_modules(page) == ["cat_jax.build", "cat_jax.losses.losss"]
 

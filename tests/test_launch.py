@@ -98,6 +98,13 @@ def test_local_kills_a_process_that_is_stuck_after_another_has_failed(stubbed, t
             os.kill(process, 0)
 
 
+def test_every_script_names_the_data_by_an_absolute_path(stubbed, tmp_path):
+    """cat_jax reads CAT_JAX_DATA itself, and the scripts go to the root of the repository."""
+    script = f"cd {tmp_path}/bin; . {LAUNCH}/_setup.sh; bash -c 'echo $CAT_JAX_DATA'"
+    done, _ = stubbed("-c", script, CAT_JAX_DATA="my data")
+    assert done.stdout == f"{tmp_path}/bin/my data\n"
+
+
 def test_a_python_that_cannot_be_run_is_not_called_too_old(stubbed, tmp_path):
     shim = tmp_path / "bin" / "python3.12"
     setup = ("-c", f"PYTHON={shim}; . {LAUNCH}/_setup.sh && find_python")

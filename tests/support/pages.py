@@ -25,6 +25,7 @@ PATH = re.compile(
     r"(?<![\w./~-])(?:launch|benchmarks|configs|tests|docs|notebooks|[a-z_]+(?:/_?[a-z]+)*)"
     r"/[\w.-]+\.(?:py|sh|sbatch|yaml|csv|ipynb)\b"
 )
+FIELD = re.compile(r"\bconfig\.((?!(?:json|py|md)\b)[a-z_0-9]+(?:\.[a-z_0-9]+)*)")
 DOTTED = re.compile(r"(?<![\w./-])cat_jax(?:\.[A-Za-z]\w*)+")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # Runs the blocks of a page, "language\n..." with a NUL between them: Python's share one namespace.
@@ -68,6 +69,11 @@ def missing_paths(page):
     names = {match.rstrip(".") for match in PATH.findall(page.read_text())}
     folders = (ROOT, ROOT / "cat_jax")
     return sorted(n for n in names if not any((folder / n).exists() for folder in folders))
+
+
+def missing_fields(page):
+    """Fields of the config in a page, in blocks and in prose, that the schema does not have."""
+    return sorted(set(FIELD.findall(page.read_text())) - FIELDS)
 
 
 def missing_modules(page):
