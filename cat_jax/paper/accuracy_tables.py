@@ -101,7 +101,7 @@ def cifar100() -> Table:
 
 
 def tradeoff() -> Table:
-    """What section 5.2.4 says of TRADES."""
+    """The trade-off of section 5.2.4."""
     rows = (
         Row(
             "CAT_cw(beta1=0.3)",
@@ -132,7 +132,7 @@ def tradeoff() -> Table:
 
 
 def adaptation() -> Table:
-    """What Figure 7 illustrates."""
+    """The networks behind Figure 7."""
     name = "cifar10_preact_resnet18"
     fat = Row("FAT(beta=6)", "preact_cifar10", "fat", table=name, note="Instance-level.")
     return Table(

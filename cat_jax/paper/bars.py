@@ -37,17 +37,17 @@ def draw(table: Table, query: Query) -> Figure:
     figure = Figure(figsize=(max(7.0, wide), 4.6), layout="constrained")
     axes = figure.subplots()
     measured = [ours(row, table, query) for row in table.rows]
-    known = [cells.published(row, table) for row in table.rows]
-    shown = [cell.mean for found in measured for cell in found.values()]
-    shown += [number.mean for numbers in known for number in numbers.values()]
+    published = [cells.published(row, table) for row in table.rows]
+    shown = [cell.mean for numbers in measured for cell in numbers.values()]
+    shown += [number.mean for numbers in published for number in numbers.values()]
     lowest = max(0, 10 * math.floor((min(shown, default=0) - 5) / 10))
     for j, column in enumerate(table.columns):
         at = places + (j - (count - 1) / 2) * width
-        mean = np.array([_mean(found.get(column)) for found in measured])
-        bar = [spread(found[column]) if column in found else np.nan for found in measured]
+        mean = np.array([_mean(numbers.get(column)) for numbers in measured])
+        bar = [spread(n[column]) if column in n else np.nan for n in measured]
         label = f"{heading(column)}, ours"
         axes.bar(at, mean, width * 0.92, yerr=bar, capsize=2, color=COLOURS[j], label=label)
-        marks = np.array([_mean(numbers.get(column)) for numbers in known])
+        marks = np.array([_mean(numbers.get(column)) for numbers in published])
         label = "" if j else "published"
         axes.hlines(marks, at - width / 2, at + width / 2, color="black", lw=1.8, label=label)
         alone = np.isnan(mean)
@@ -84,12 +84,12 @@ def tradeoff(table: Table, query: Query) -> Figure:
     axes = figure.subplots()
     x, y = table.columns[:2]
     for row, colour in zip(table.rows, COLOURS, strict=False):
-        found, known = ours(row, table, query), cells.published(row, table)
-        if found.keys() >= {x, y}:
-            at, bars = (found[x].mean, found[y].mean), (spread(found[y]), spread(found[x]))
+        own, published = ours(row, table, query), cells.published(row, table)
+        if own.keys() >= {x, y}:
+            at, bars = (own[x].mean, own[y].mean), (spread(own[y]), spread(own[x]))
             axes.errorbar(*at, *bars, fmt="o", color=colour, label=f"{row.label}, ours")
-        if known.keys() >= {x, y}:
-            _published(axes, known[x], known[y], colour, f"{row.label}, published")
+        if published.keys() >= {x, y}:
+            _published(axes, published[x], published[y], colour, f"{row.label}, published")
     axes.set(
         xlabel=f"{heading(x)} accuracy in percent",
         ylabel=f"accuracy under {heading(y)} in percent",

@@ -26,9 +26,9 @@ class Cell:
     """A mean over seeds, in percent.
 
     Attributes:
-      mean: of the seeds.
-      std: over them; None for one.
-      half: half of the 95% interval, that of a single run.
+      mean: mean over the seeds.
+      std: standard deviation over them; None for one.
+      half: half of the 95% interval of one run.
       seeds: how many.
       size: images in each test, the smallest if they differ.
     """
@@ -46,7 +46,7 @@ class Cell:
         return f"{self.mean:.1f}" + (f" (±{self.half:.1f})" if self.half is not None else "")
 
     def tolerance(self) -> float:
-        """What a difference has to exceed to be more than chance."""
+        """The difference that chance alone may make."""
         return math.hypot(self.std or 0.0, self.half or 0.0)
 
 
@@ -55,7 +55,7 @@ class Line:
     """A printed line: whose numbers, and each by its column.
 
     Attributes:
-      row: of the table.
+      row: the row of the table.
       whose: "ours", with what differs from the row in words, or "published".
       cells: by column.
       runs: the runs that the numbers are means over; none for published numbers.
@@ -145,6 +145,6 @@ def _cells(runs: Sequence[Run], table: Table) -> tuple[dict[str, Cell], tuple[Ru
     numbers = [measured.numbers(run, table) for run in runs if not run.diverged]
     cells = {}
     for column in table.columns:
-        if of_column := [each[column] for each in numbers if column in each]:
+        if of_column := [of_run[column] for of_run in numbers if column in of_run]:
             cells[column] = over_seeds(of_column)
     return cells, tuple(runs)

@@ -67,7 +67,7 @@ def scaled_to_boundary(delta: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def adaptation() -> Figure:
-    """One perturbation brought back to the boundary: as a whole, and pixel by pixel."""
+    """One perturbation brought back to the boundary: all pixels alike, and pixel by pixel."""
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     axes = figure.subplots()
     at = np.linspace(-1.3, 1.3, 100)

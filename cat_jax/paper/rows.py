@@ -27,7 +27,7 @@ class Row:
     """One trained network of the paper.
 
     Attributes:
-      label: as the paper prints it; in `published.csv` the row's name, if it is there.
+      label: the name that the paper prints; in `published.csv` the row's name, if it is there.
       file: name of the config file.
       variant: variant of that file.
       overrides: fields that the row sets besides.
@@ -108,7 +108,7 @@ class Table:
     Attributes:
       name: on the command line; the first column of `published.csv` where it is there.
       title: with the place in the paper.
-      rows: what is trained.
+      rows: the networks to train.
       columns: metrics as in results.jsonl; "average" and sums, "natural+pgd100", are computed;
         pgd10 and what is beside it are of metrics.jsonl, where `curves` is set.
       curves: numbers come from the validations while training, as the ablations' do.

@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out",
         help="also write NAME.html, .md, .tex, .csv, and of a figure .png, .pdf",
     )
-    add("--seeds", help="such as 0,1,2; default: those of each row, and all that are found")
+    add("--seeds", help="such as 0,1,2; default: the seeds of each row, and of all runs")
     add("--scale", default="1", help="share of the paper's training, above 0 and up to 1")
     add("--list-runs", action="store_true", help="print the commands to run, and no table")
     add("--todo", action="store_true", help="with --list-runs: only of runs that are not done")

@@ -35,7 +35,7 @@ class Surrogate(NamedTuple):
 
 
 def _entropy(p: float) -> float:
-    """Of a coin, in bits."""
+    """Entropy of a coin, in bits."""
     return float(sum(-q * np.log2(q) for q in (p, 1 - p) if q > 0))
 
 
@@ -103,7 +103,7 @@ def terms(f: PiecewiseLinear, problem: Problem, *, noise: float = 0.0) -> dict[s
       problem: the uniform distribution over its points.
       noise: with this probability, at most 1/2, Y is the other label than the oracle's.
     """
-    found = error_rates.exact(f, problem)
+    errors = error_rates.exact(f, problem)
     same, other = least_products(f, problem)
     true_margins = f(problem.points) * problem.labels
     crossed = float(np.mean(problems.crossed(problem)))
@@ -115,8 +115,8 @@ def terms(f: PiecewiseLinear, problem: Problem, *, noise: float = 0.0) -> dict[s
         phi_risk = expected(surrogate.phi(true_margins), surrogate.phi(-true_margins))
         least_phi_risk = surrogate.least_risk(noise)
         return Terms(
-            calibrated=float(np.mean(found.calibrated)),
-            robust=float(np.mean(found.robust)),
+            calibrated=float(np.mean(errors.calibrated)),
+            robust=float(np.mean(errors.robust)),
             risk=expected(true_margins <= 0, -true_margins <= 0),
             least_risk=min(noise, 1 - noise),
             phi_risk=phi_risk,

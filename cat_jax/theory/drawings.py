@@ -111,13 +111,13 @@ def bounds(theory: Theory) -> Figure:
     """The random classifiers: R_rob against R_cali, and R_cali - R* against the stated bound."""
     figure = Figure(figsize=(12.5, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    found = theory.inclusions["two_sided", "real"]
-    _scatter(left, found.calibrated, found.robust)
+    inclusion = theory.inclusions["two_sided", "real"]
+    _scatter(left, inclusion.calibrated, inclusion.robust)
     left.plot([0, 1], [0, 1], color="black", label="R_rob = R_cali")
-    left.axvline(found.crossed, color="grey", ls=":", label="share of crossed balls")
+    left.axvline(inclusion.crossed, color="grey", ls=":", label="share of crossed balls")
     left.set(xlabel="calibrated robust error R_cali", ylabel="robust error R_rob")
-    above = np.sum(found.robust > found.calibrated)
-    left.set(title=f"Theorem 1: {above} of {found.robust.size} classifiers above the diagonal")
+    above = np.sum(inclusion.robust > inclusion.calibrated)
+    left.set(title=f"Theorem 1: {above} of {inclusion.robust.size} classifiers above the diagonal")
     every = theory.bounds["one_sided", "hinge"]
     stated, calibrated = (np.array([getattr(t, k) for t in every]) for k in ("stated", "left"))
     _scatter(right, stated, calibrated)

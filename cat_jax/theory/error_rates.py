@@ -39,7 +39,7 @@ def exact(f: PiecewiseLinear, problem: Problem, *, outputs: str = "real") -> Err
 
     Args:
       f: the classifier's function F.
-      problem: what it is asked.
+      problem: the points on which it is evaluated.
       outputs: "real": f = F; "sign": f is the class of F, in {-1, +1}.
 
     Raises:
@@ -71,7 +71,7 @@ def dense(
 
     Args:
       f: points [..., 2] -> outputs [...], of any classifier.
-      problem: what it is asked.
+      problem: the points on which it is evaluated.
       resolution: points of the grid along an axis, corners of the ball and its centre included if
         odd. What is thinner than 2 epsilon / (resolution - 1) may be missed, and a zero of real
         outputs is: it lies between the grid's points.
@@ -101,15 +101,15 @@ def offsets(resolution: int) -> np.ndarray:
 
 def _meets(problem: Problem, wrong: list[Part], truth: list[Part] | list[None]) -> np.ndarray:
     """Does a part of `wrong` meet one of `truth` (None: everything) in the ball? bool [N]."""
-    found = np.zeros(len(problem.points), bool)
+    is_reached = np.zeros(len(problem.points), bool)
     for part in truth:
         parts = () if part is None else (part,)
-        open_to = ~found
+        open_to = ~is_reached
         if part is not None:  # The balls that hold nothing of it need no more questions.
             open_to &= boxes.reaches(problem.points, problem.epsilon, part)
         for other in wrong:
-            asked = np.flatnonzero(open_to & ~found)
-            if len(asked):
-                points = problem.points[asked]
-                found[asked] = boxes.reaches(points, problem.epsilon, other, *parts)
-    return found
+            indices = np.flatnonzero(open_to & ~is_reached)
+            if len(indices):
+                points = problem.points[indices]
+                is_reached[indices] = boxes.reaches(points, problem.epsilon, other, *parts)
+    return is_reached

@@ -22,7 +22,7 @@ COLUMNS, HEIGHTS = 101, 801  # Of the mesh on the unit square that boundaries ar
 
 
 class Measured(NamedTuple):
-    """What one network has come to.
+    """The errors and the boundary of one network.
 
     Attributes:
       natural, robust, constrained: shares of the test points, as in `errors.Errors`, by search.
@@ -31,7 +31,7 @@ class Measured(NamedTuple):
       crossed: the share of test points whose balls that boundary crosses.
       distance: between the learned boundary and the oracle's, along x2, over epsilon: its mean.
       largest_distance: likewise, where it is largest.
-      mean_mask: of M; NaN without a mask network, as are the next two.
+      mean_mask: mean of M; NaN without a mask network, as are the next two.
       adversarial_beyond: the share of training points with f_oracle(x') != y.
       calibrated_beyond: with f_oracle(x'_cali) != y, which the mask is to prevent.
     """
@@ -54,8 +54,8 @@ def fit(objective: str, problem: Problem, *, seeds: Sequence[int], num_steps: in
     Args:
       objective: one of `objectives.OBJECTIVES`.
       problem: its points are the training set.
-      seeds: of the initial weights; the networks are trained beside each other.
-      num_steps: of Adam; the learning rate falls to 0 along a cosine.
+      seeds: seeds of the initial weights; the networks are trained in one program.
+      num_steps: steps of Adam; the learning rate falls to 0 along a cosine.
 
     Returns:
       The parameters of both networks, with an axis of seeds in front.
@@ -79,14 +79,14 @@ def measure(
 ) -> Measured:
     """The errors and the boundary of the network at `index`; of its mask too if it is `masked`."""
     f = classify(params, index)
-    found = error_rates.dense(f, test, resolution=21)
+    errors = error_rates.dense(f, test, resolution=21)
     crossed = problems.crossed(test)
     distances = boundary_distances(f, test)
     measured = Measured(
-        natural=float(np.mean(found.natural)),
-        robust=float(np.mean(found.robust)),
-        calibrated=float(np.mean(found.robust | crossed)),
-        constrained=float(np.mean(found.constrained)),
+        natural=float(np.mean(errors.natural)),
+        robust=float(np.mean(errors.robust)),
+        calibrated=float(np.mean(errors.robust | crossed)),
+        constrained=float(np.mean(errors.constrained)),
         crossed=float(np.mean(crossed)),
         distance=float(np.mean(distances)),
         largest_distance=float(np.max(distances)),

@@ -19,7 +19,7 @@ class Problem(NamedTuple):
     """The uniform distribution over N points, with labels that are the oracle's.
 
     Attributes:
-      name: of the problem, one of `PROBLEMS` if it is drawn.
+      name: name of the problem, one of `PROBLEMS` if it is drawn.
       points: x, [N, 2], about the unit square.
       labels: y, [N], -1 or +1.
       oracle: its class, `piecewise.sign`, is the true label everywhere.
@@ -40,20 +40,20 @@ def make(name: str, seed: int, num_points: int) -> Problem:
       name: "two_sided": the boundary crosses balls of both classes; "one_sided": of class +1 in the
         left half and of class -1 in the right half, where the other class keeps away, as in the
         paper's first figure; "apart": of no point.
-      seed: of the points.
+      seed: seed of the points.
       num_points: N.
 
     Raises:
-      UsageError: for a problem that there is not.
+      UsageError: if `name` is unknown.
     """
     check_choice("problem", name, PROBLEMS)
     rng = np.random.default_rng(seed)
-    found = np.empty((0, 2))
-    while len(found) < num_points:
+    accepted = np.empty((0, 2))
+    while len(accepted) < num_points:
         x1, height = rng.uniform(0, 1, 4 * num_points), rng.uniform(-HEIGHT, HEIGHT, 4 * num_points)
         points = np.stack([x1, boundary(x1) + height], axis=1)
-        found = np.concatenate([found, points[_is_far_enough(name, points)]])
-    points = found[:num_points]
+        accepted = np.concatenate([accepted, points[_is_far_enough(name, points)]])
+    points = accepted[:num_points]
     return Problem(name, points, sign(oracle()(points)), oracle())
 
 
@@ -82,7 +82,7 @@ def crossed(problem: Problem) -> np.ndarray:
 
 
 def _is_far_enough(name: str, points: np.ndarray) -> np.ndarray:
-    """Of its class's distance. Near the tip the true one is larger than what is computed."""
+    """Whether points keep their class's distance; near the tip this underestimates it."""
     values = affine(oracle().rows, points)
     distance = np.abs(np.min(values, axis=1)) / (1 + SLOPE)
     near = np.full(len(points), name == "two_sided")

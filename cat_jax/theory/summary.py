@@ -14,7 +14,7 @@ from cat_jax.theory.plane_objectives import OBJECTIVES
 from cat_jax.theory.problems import PROBLEMS, Problem
 from cat_jax.types import PyTree
 
-# Outputs and shift: where Theorem 1 is false, and two ways to mend that.
+# Outputs and shift: where Theorem 1 is false, and two ways to repair that.
 NEARBY = (("sign", 0.0), ("real", 0.0), ("sign", counterexamples.SHIFT))
 
 
@@ -22,12 +22,12 @@ class Budget(NamedTuple):
     """How much is computed, from which seeds.
 
     Attributes:
-      seed: of the points that are trained or tried on, and of the random classifiers; the points
+      seed: seed of the points for training and trials, and of the random classifiers; the points
         that trained networks are tested on have the next one.
-      num_classifiers: random ones, T.
-      num_points: of each problem that they are tried on.
-      network_seeds: of the networks' initial weights.
-      num_train, num_test, num_steps: of the networks' training.
+      num_classifiers: number of random classifiers, T.
+      num_points: points of each problem that they are tried on.
+      network_seeds: seeds of the networks' initial weights.
+      num_train, num_test, num_steps: points and steps of the networks' training.
     """
 
     seed: int = 0
@@ -43,10 +43,10 @@ FULL = Budget()
 
 
 class Theory(NamedTuple):
-    """What `compute` finds.
+    """The result of `compute`.
 
     Attributes:
-      budget: as given.
+      budget: the argument of `compute`.
       classifiers: the random ones.
       inclusions: Theorem 1 on them, by problem and outputs.
       nearby: the errors of `counterexamples.oracle_nearby`, by outputs and shift.
@@ -85,8 +85,8 @@ def compute(budget: Budget = FULL) -> Theory:
         },
         {(outputs, shift): _nearby(crossed, outputs, shift) for outputs, shift in NEARBY},
         {
-            ("one_sided", surrogate): found
-            for surrogate, found in trials.upper_bounds(classifiers, tried["one_sided"]).items()
+            ("one_sided", surrogate): terms
+            for surrogate, terms in trials.upper_bounds(classifiers, tried["one_sided"]).items()
         },
         {
             (name, surrogate): terms
@@ -118,8 +118,8 @@ def rows(theory: Theory) -> Iterator[dict[str, Any]]:
             "trials": len(values),
         }
 
-    for (problem, outputs), found in theory.inclusions.items():
-        for name, value in found._asdict().items():
+    for (problem, outputs), inclusion in theory.inclusions.items():
+        for name, value in inclusion._asdict().items():
             yield row("theorem1", problem, outputs, name, np.atleast_1d(value).tolist())
     for (outputs, shift), flags in theory.nearby.items():
         for name, flag in flags._asdict().items():
@@ -133,9 +133,9 @@ def rows(theory: Theory) -> Iterator[dict[str, Any]]:
     for (name, surrogate), terms in theory.two_points.items():
         for term in (*Terms._fields, "left", "proved", "stated", "repaired"):
             yield row(name, "two_points", surrogate, term, [getattr(terms, term)])
-    for (problem, objective), each in theory.measured.items():
+    for (problem, objective), networks in theory.measured.items():
         for quantity in Measured._fields:
-            values = [getattr(measured, quantity) for measured in each]
+            values = [getattr(network, quantity) for network in networks]
             yield row("learned", problem, objective, quantity, values)
 
 

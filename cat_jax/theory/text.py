@@ -76,13 +76,13 @@ def _theorem_1(theory: Theory) -> Section:
     random = [
         [
             outputs,
-            _spread(found.robust),
-            _spread(found.calibrated),
-            f"{found.crossed:.2f}",
-            str(found.outside),
-            str(found.unequal),
+            _spread(inclusion.robust),
+            _spread(inclusion.calibrated),
+            f"{inclusion.crossed:.2f}",
+            str(inclusion.outside),
+            str(inclusion.unequal),
         ]
-        for (_, outputs), found in theory.inclusions.items()
+        for (_, outputs), inclusion in theory.inclusions.items()
     ]
     nearby = [
         [outputs, f"{shift:g}", f"{np.mean(flags.robust):.2f}", f"{np.mean(flags.calibrated):.2f}"]
@@ -99,7 +99,7 @@ def _theorem_1(theory: Theory) -> Section:
             "those it says nothing of f.",
             "A classifier that is the oracle near the data and differs far away, on points whose "
             "balls the oracle's boundary crosses. With outputs in {-1, +1} the theorem is false "
-            "of it; real outputs, whose zeros count, or any shift of the boundary mend that.",
+            "of it; real outputs, whose zeros count, or any shift of the boundary repair that.",
             Grid("nearby", "", ["outputs", "shift", "R_rob", "R_cali"], nearby),
         ],
     )
@@ -144,20 +144,20 @@ def _learned(theory: Theory) -> Section:
         "shares of x' and x'_cali that the oracle gives another class than x.",
     ]
     for problem in PROBLEMS:
-        found = {o: each for (p, o), each in theory.measured.items() if p == problem}
-        crossed = next(iter(found.values()))[0].crossed
+        networks = {o: of_seeds for (p, o), of_seeds in theory.measured.items() if p == problem}
+        crossed = next(iter(networks.values()))[0].crossed
         head = ["objective", *LEARNED.values(), "M", "x' beyond", "x'_cali beyond"]
-        body = [[objective, *_cells(each)] for objective, each in found.items()]
+        body = [[objective, *_cells(of_seeds)] for objective, of_seeds in networks.items()]
         grid = Grid(problem, "", head, body)
         blocks += [f"`{problem}`, {crossed:.3f} of the balls crossed:", grid]
     return Section("Learned boundaries", blocks)
 
 
-def _cells(each: Sequence[Measured]) -> Iterable[str]:
+def _cells(networks: Sequence[Measured]) -> Iterable[str]:
     for name in LEARNED:
-        yield _spread([getattr(measured, name) for measured in each], digits=3)
+        yield _spread([getattr(measured, name) for measured in networks], digits=3)
     for name in ("mean_mask", "adversarial_beyond", "calibrated_beyond"):
-        value = np.mean([getattr(measured, name) for measured in each])
+        value = np.mean([getattr(measured, name) for measured in networks])
         yield "-" if np.isnan(value) else f"{value:.2f}"
 
 

@@ -39,13 +39,13 @@ def draw(seed: int, num_classifiers: int, oracle: PiecewiseLinear) -> list[Piece
     None has a line of its boundary in common with the oracle's.
     """
     rng = np.random.default_rng(seed)
-    found: list[PiecewiseLinear] = []
-    while len(found) < num_classifiers:
-        i = len(found)
+    accepted: list[PiecewiseLinear] = []
+    while len(accepted) < num_classifiers:
+        i = len(accepted)
         f = _near(rng, oracle) if i % 2 else _anywhere(rng, FORMS[i // 2 % len(FORMS)])
         if not shares_line(f, oracle):
-            found.append(f)
-    return found
+            accepted.append(f)
+    return accepted
 
 
 def inclusion(
@@ -53,9 +53,9 @@ def inclusion(
 ) -> Inclusion:
     """Theorem 1, exact on each example of `problem` for each classifier."""
     crossed = problems.crossed(problem)
-    found = [error_rates.exact(f, problem, outputs=outputs) for f in classifiers]
-    robust = np.array([e.robust for e in found])
-    calibrated = np.array([e.calibrated for e in found])
+    errors = [error_rates.exact(f, problem, outputs=outputs) for f in classifiers]
+    robust = np.array([e.robust for e in errors])
+    calibrated = np.array([e.calibrated for e in errors])
     return Inclusion(
         robust.mean(axis=1),
         calibrated.mean(axis=1),
@@ -69,8 +69,8 @@ def upper_bounds(
     classifiers: Sequence[PiecewiseLinear], problem: Problem, *, noise: float = 0.0
 ) -> dict[str, list[Terms]]:
     """Theorem 2's terms for each classifier, by surrogate."""
-    found = [bounds.terms(f, problem, noise=noise) for f in classifiers]
-    return {name: [each[name] for each in found] for name in bounds.SURROGATES}
+    terms = [bounds.terms(f, problem, noise=noise) for f in classifiers]
+    return {name: [of_f[name] for of_f in terms] for name in bounds.SURROGATES}
 
 
 def _anywhere(rng: np.random.Generator, sizes: Sequence[int]) -> PiecewiseLinear:
