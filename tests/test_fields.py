@@ -135,9 +135,9 @@ def test_resolving_again_changes_nothing_and_a_workdir_gives_the_config_back(get
     once = settings.resolve(config)
     assert settings.resolve(once) == once
     content = settings.as_dict(once) | {"given": settings.given_values(config, once)}
-    kept = run_config.from_json(json.loads(json.dumps(content)), "config.json")
-    assert settings.resolve(kept) == once
-    assert settings.flat(kept) == settings.flat(config)
+    existing = run_config.from_json(json.loads(json.dumps(content)), "config.json")
+    assert settings.resolve(existing) == once
+    assert settings.flat(existing) == settings.flat(config)
 
 
 @hypothesis.given(st.floats(0, 1) | st.integers(0, 255).map(lambda n: n / 255))
@@ -236,24 +236,24 @@ FREE = {"log_every": 7, "test.epsilon": "0.2", "num_steps": 9, "num_epochs": 70,
 
 @pytest.mark.parametrize("path", FREE)
 def test_a_resumed_run_may_change_what_does_not_touch_the_steps_that_are_done(path):
-    kept, config = resolved(digits.get_config), resolved(digits.get_config, {path: FREE[path]})
-    run_config.refuse_other(pathlib.Path("run"), kept, config)
+    existing, config = resolved(digits.get_config), resolved(digits.get_config, {path: FREE[path]})
+    run_config.refuse_other(pathlib.Path("run"), existing, config)
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "cyclic"])
 def test_a_schedule_that_stretches_fixes_the_number_of_epochs(schedule):
     stretched = {"optimizer.schedule": schedule}
-    kept = resolved(digits.get_config, stretched)
+    existing = resolved(digits.get_config, stretched)
     longer = resolved(digits.get_config, stretched, {"num_epochs": 70})
     with pytest.raises(UsageError, match="num_epochs: 60 there, 70 now"):
-        run_config.refuse_other(pathlib.Path("run"), kept, longer)
+        run_config.refuse_other(pathlib.Path("run"), existing, longer)
 
 
 def test_another_config_is_refused_with_its_differences():
-    kept = resolved(digits.get_config)
+    existing = resolved(digits.get_config)
     other = resolved(digits.get_config, {"threat.epsilon": "8/255", "method.beta": 3.0})
     with pytest.raises(UsageError, match="run was created with a different config") as error:
-        run_config.refuse_other(pathlib.Path("run"), kept, other)
+        run_config.refuse_other(pathlib.Path("run"), existing, other)
     assert "attack.epsilon: 0.15 there, 8/255 now" in str(error.value)
     assert "method.beta: 2.0 there, 3.0 now" in str(error.value)
     assert "test.epsilon: " not in str(error.value)
@@ -265,9 +265,9 @@ def test_an_override_of_a_kept_config_still_moves_what_follows_it():
     config = digits.get_config()
     content = settings.as_dict(settings.resolve(config))
     content |= {"given": settings.given_values(config, settings.resolve(config))}
-    kept = run_config.from_json(json.loads(json.dumps(content)), "config.json")
-    kept.test.epsilon = "0.05"
-    values = settings.resolve(kept).test
+    existing = run_config.from_json(json.loads(json.dumps(content)), "config.json")
+    existing.test.epsilon = "0.05"
+    values = settings.resolve(existing).test
     assert (values.epsilon, values.cw_epsilon, values.step_size) == (0.05, 0.05, 0.005)
 
 

@@ -28,7 +28,7 @@ CONFIG = config_flags.DEFINE_config_file(
     "An installed config or a file, and a variant: cat_jax:digits:cat_cent, configs/digits.py:at.",
     sys_argv=ARGUMENTS,
 )
-WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
+WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
 MODE = flags.DEFINE_enum(
     "mode",
     "train",
@@ -60,7 +60,7 @@ CLUSTER = flags.DEFINE_enum(
 
 
 def parse(argv: Sequence[str]) -> list[str]:
-    """Parses the command line; what is wrong with it is said in one line."""
+    """Parses the command line; a mistake in it ends the process with one line."""
     if {"-h", "--help"} & set(argv):
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)  # By itself absl says 1.
     rest = read(flags.FLAGS, argv)
@@ -133,7 +133,7 @@ def _check_overrides(argv: Sequence[str], *, has_config: bool) -> None:
 def find_config(argv: Sequence[str]) -> list[str]:
     """The command line with `--config=cat_jax:NAME` as the path of the installed file.
 
-    Without --config, it gets the one that reads the config which the workdir was made with.
+    Without --config, the config of the workdir is added, if there is one.
 
     Raises:
       UsageError: if there is no such file.

@@ -36,82 +36,83 @@ def axes(sweeps: Sequence[str], seeds: Sequence[str], config: ConfigDict) -> lis
     """The axes that "beta1=0.05,0.1" and the seeds stand for, in their order.
 
     Raises:
-      UsageError: for a field that there is not, or that is not the only one of its name; for a
-        value of another type, and for one that is given twice.
+      UsageError: for a name that is no field, or that several fields have; for a value of another
+        type, and for one that is repeated.
     """
-    made = [_axis(text, config) for text in sweeps]
-    if seeds:
-        made.append(_axis(f"seed={','.join(seeds)}", config))
-    paths = [axis.path for axis in made]
+    texts = [*sweeps, *([f"seed={','.join(seeds)}"] if seeds else ())]
+    sweep_axes = [_axis(text, config) for text in texts]
+    paths = [axis.path for axis in sweep_axes]
     for path in paths:
         if paths.count(path) > 1:
             raise UsageError(f"{path} is swept twice; give all its values in one --sweep.")
-    return made
+    return sweep_axes
 
 
 def points(config: ConfigDict, along: Sequence[Axis]) -> list[Point]:
     """The product of the axes; the last one changes fastest."""
-    made = []
+    grid = []
     for values in itertools.product(*(axis.values for axis in along)):
         changes = {axis.path: value for axis, value in zip(along, values, strict=True)}
         changed = config.copy_and_resolve_references()
         changed.update_from_flattened_dict(changes)
-        settings.resolve(changed)  # What cannot be meant is refused before anything is trained.
+        settings.resolve(changed)  # Refuses a wrong value before anything is trained.
         words = [f"{path.rpartition('.')[2]}_{value}" for path, value in changes.items()]
-        made.append(Point(re.sub(r"[^A-Za-z0-9_.-]", "-", "_".join(words)), changed))
-    names = [point.name for point in made]
+        grid.append(Point(re.sub(r"[^A-Za-z0-9_.-]", "-", "_".join(words)), changed))
+    names = [point.name for point in grid]
     if len(set(names)) < len(names):
         raise UsageError("Two points of the sweep have one name; sweep fields of other names.")
-    return made
+    return grid
 
 
 def run_all(
-    made: Sequence[Point],
+    grid: Sequence[Point],
     workdir: pathlib.Path,
     run: Callable[[ConfigDict, pathlib.Path], bool],
     *,
     done: Callable[[ConfigDict, pathlib.Path], bool],
 ) -> list[pathlib.Path]:
-    """Each point in a folder of its own below `workdir`, one after another; what is done is not.
+    """Runs each point in its own folder below `workdir`, one after another; skips finished ones.
 
     A point that fails does not keep the others from running.
 
     Args:
-      made: the points.
-      workdir: of the sweep.
-      run: of one config and workdir; False if a signal stopped it, which ends the sweep.
-      done: whether there is nothing left to do for a config in a workdir.
+      grid: the points.
+      workdir: folder of the sweep.
+      run: config, workdir -> False if a signal stopped the run, which ends the sweep.
+      done: config, workdir -> whether nothing is left to do.
 
     Returns:
-      The workdirs that are done.
+      The workdirs of the finished points.
 
     Raises:
       UsageError: in the end, naming the points that failed.
     """
-    ended, failed = [], []
-    for i, point in enumerate(made):
+    finished, failed = [], []
+    for i, point in enumerate(grid):
         folder = workdir / point.name
         if done(point.config, folder):
-            logger.info("%d of %d: %s is done.", i + 1, len(made), folder)
-            ended.append(folder)
+            logger.info("%d of %d: %s is finished.", i + 1, len(grid), folder)
+            finished.append(folder)
             continue
-        logger.info("%d of %d: %s", i + 1, len(made), folder)
+        logger.info("%d of %d: %s", i + 1, len(grid), folder)
         try:
             if not run(point.config, folder):
-                return ended
-            ended.append(folder)
+                return finished
+            finished.append(folder)
         except UsageError as error:
             logger.error("%s failed: %s", folder, error)
             failed.append(f"{point.name} ({error})")
     if failed:
-        raise UsageError(f"{len(failed)} of {len(made)} runs failed: {'; '.join(failed)}")
-    return ended
+        raise UsageError(f"{len(failed)} of {len(grid)} runs failed: {'; '.join(failed)}")
+    return finished
 
 
 def is_done(config: ConfigDict, workdir: pathlib.Path, num_steps: int, attacks: set[str]) -> bool:
-    """Whether a workdir is of this config, and holds results of all attacks at its last step."""
-    kept = run_folder.read_config(workdir)
-    if kept is None or settings.fingerprint(kept) != settings.fingerprint(settings.resolve(config)):
+    """Whether a workdir has this config, and results of all attacks at its last step."""
+    existing = run_folder.read_config(workdir)
+    if existing is None:
+        return False
+    if settings.fingerprint(existing) != settings.fingerprint(settings.resolve(config)):
         return False
     lines = files.read_json_lines(workdir / "results.jsonl")
     last = {line["attack"] for line in lines if line["checkpoint"] == "last"}

@@ -1,4 +1,4 @@
-"""The config that a run was made with: `--mode=evaluate --workdir=...` starts from it."""
+"""The config that a run was created with: `--mode=evaluate --workdir=...` starts from it."""
 
 import json
 import pathlib
@@ -55,7 +55,7 @@ def _is_radius(path: str) -> bool:
 
 
 def refuse_other(workdir: pathlib.Path, existing: ConfigDict, config: ConfigDict) -> None:
-    """Raises UsageError with the differences if a workdir was made with another config.
+    """Raises UsageError with the differences if a workdir was created with another config.
 
     Args:
       workdir: folder of the run.

@@ -1,4 +1,4 @@
-"""A config made definite: every field set and checked, and the fingerprints that it has then."""
+"""Resolves a config: every field set and checked. Fingerprints of resolved configs."""
 
 import difflib
 import hashlib
@@ -139,7 +139,7 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
 
 
 def given_values(config: ConfigDict, resolved: ConfigDict) -> dict[str, Any]:
-    """The fields that `resolve` filled in or made numbers, by their paths, as they were before."""
+    """The fields that `resolve` changed, by their paths, with the values that they had before."""
     values = flat(resolved)
     return {path: value for path, value in flat(config).items() if value != values[path]}
 
