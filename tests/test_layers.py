@@ -7,6 +7,8 @@ import pathlib
 
 import pytest
 
+from cat_jax.experiment.fields import FIELDS
+
 ROOT = pathlib.Path(__file__).parent.parent
 # Lowest first. Rooms on one line may import each other. A __main__.py is part of the command line.
 LAYERS = """
@@ -126,6 +128,25 @@ def test_the_check_can_fail():
     ]
     assert faults("types", "def f():\n  from cat_jax.step.state import TrainState") == ["step"]
     assert faults("utils", "")
+
+
+def listed_fields(source):
+    """The fields of each tuple, list, set or dictionary that has several of them."""
+    for node in ast.walk(ast.parse(source)):
+        elements = getattr(node, "elts", None) or getattr(node, "keys", None) or []
+        names = {element.value for element in elements if isinstance(element, ast.Constant)}
+        if len(fields := names & FIELDS.keys()) > 1:
+            yield sorted(fields)
+
+
+@pytest.mark.parametrize("room", ["paper", "report"])
+def test_what_prints_runs_lists_no_fields(room):
+    """The table of fields decides which fields matter; a copy would become outdated."""
+    sources = {path.name: path.read_text() for path in (ROOT / "cat_jax" / room).rglob("*.py")}
+    assert {name: list(listed_fields(source)) for name, source in sources.items()} == {
+        name: [] for name in sources
+    }
+    assert list(listed_fields("x = {'a', 'seed', 'num_epochs'}")) == [["num_epochs", "seed"]]
 
 
 def test_a_newcomer_finds_few_rooms_and_no_name_twice():

@@ -10,19 +10,13 @@ from matplotlib.figure import Figure
 from cat_jax.paper import cells, figures
 from cat_jax.paper.cells import Cell
 from cat_jax.paper.query import Query
-from cat_jax.paper.rows import Row, Table
+from cat_jax.paper.rows import Table
 from cat_jax.report.grids import heading
 from cat_jax.report.plots import COLOURS
 from cat_jax.report.published_numbers import Published
 
 matplotlib.use("Agg")
 GROUP = 0.84  # Of the distance between two rows; the rest is a gap.
-
-
-def ours(row: Row, table: Table, query: Query) -> dict[str, Cell]:
-    """The row's numbers by column, of runs that are as the row has them."""
-    numbers = cells.lines(row, table, query.exact(row))[0].cells
-    return {column: cell for column, cell in numbers.items() if isinstance(cell, Cell)}
 
 
 def draw(table: Table, query: Query) -> Figure:
@@ -36,7 +30,7 @@ def draw(table: Table, query: Query) -> Figure:
     width, wide = GROUP / count, 2 + len(places) * (0.3 + 0.1 * count)
     figure = Figure(figsize=(max(7.0, wide), 4.6), layout="constrained")
     axes = figure.subplots()
-    measured = [ours(row, table, query) for row in table.rows]
+    measured = [figures.ours(row, table, query) for row in table.rows]
     published = [cells.published(row, table) for row in table.rows]
     shown = [cell.mean for numbers in measured for cell in numbers.values()]
     shown += [number.mean for numbers in published for number in numbers.values()]
@@ -44,7 +38,7 @@ def draw(table: Table, query: Query) -> Figure:
     for j, column in enumerate(table.columns):
         at = places + (j - (count - 1) / 2) * width
         mean = np.array([_mean(numbers.get(column)) for numbers in measured])
-        bar = [spread(n[column]) if column in n else np.nan for n in measured]
+        bar = [figures.spread(n[column]) if column in n else np.nan for n in measured]
         label = f"{heading(column)}, ours"
         axes.bar(at, mean, width * 0.92, yerr=bar, capsize=2, color=COLOURS[j], label=label)
         marks = np.array([_mean(numbers.get(column)) for numbers in published])
@@ -70,11 +64,6 @@ def _mean(number: Cell | Published | None) -> float:
     return np.nan if number is None else number.mean
 
 
-def spread(cell: Cell) -> float:
-    """Half the height of its error bar."""
-    return cell.std if cell.std is not None else cell.half or 0.0
-
-
 def tradeoff(table: Table, query: Query) -> Figure:
     """Natural against robust accuracy: ours with error bars, the published ones hollow.
 
@@ -84,9 +73,9 @@ def tradeoff(table: Table, query: Query) -> Figure:
     axes = figure.subplots()
     x, y = table.columns[:2]
     for row, colour in zip(table.rows, COLOURS, strict=False):
-        own, published = ours(row, table, query), cells.published(row, table)
+        own, published = figures.ours(row, table, query), cells.published(row, table)
         if own.keys() >= {x, y}:
-            at, bars = (own[x].mean, own[y].mean), (spread(own[y]), spread(own[x]))
+            at, bars = (own[x].mean, own[y].mean), (figures.spread(own[y]), figures.spread(own[x]))
             axes.errorbar(*at, *bars, fmt="o", color=colour, label=f"{row.label}, ours")
         if published.keys() >= {x, y}:
             _published(axes, published[x], published[y], colour, f"{row.label}, published")

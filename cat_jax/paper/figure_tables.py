@@ -16,16 +16,18 @@ def _of_beta(loss: str, beta: int, beta1: float) -> Row:
     return Row(label, "preact_cifar10", f"cat_{loss}", overrides)
 
 
-def _over(field: str, rows: Sequence[Row]) -> tuple[Panel, ...]:
-    """A panel for each loss of the attack, with what the paper's figure takes off each metric."""
+def _over(field: str, label: str, rows: Sequence[Row], x_scale: str) -> tuple[Panel, ...]:
+    """A panel for each loss of the attack, with the constants that the paper's figure subtracts."""
     minus = {"natural": 80, "pgd20": 50, "natural+pgd20": 130}
     return tuple(
         Panel(
             f"CAT_{loss}",
             tuple(minus),
             field,
+            label,
             (("", tuple(row.label for row in rows if row.variant == f"cat_{loss}")),),
             minus,
+            x_scale=x_scale,
         )
         for loss in ("cent", "cw")
     )
@@ -36,7 +38,7 @@ def beta() -> Table:
     rows = tuple(_of_beta(loss, beta, 0.05) for loss in ("cent", "cw") for beta in (5, 4, 3, 2, 1))
     title = "Table 8: impact of beta on CIFAR-10, PreAct ResNet-18"
     columns = ("natural", "pgd20", "natural+pgd20")
-    return Table("beta", title, rows, columns, panels=_over("method.beta", rows))
+    return Table("beta", title, rows, columns, panels=_over("method.beta", "beta", rows, "linear"))
 
 
 def beta1() -> Table:
@@ -48,7 +50,7 @@ def beta1() -> Table:
         "Figure 6 and Table 8: impact of beta1 on CIFAR-10, PreAct ResNet-18",
         rows,
         ("natural", "pgd20", "natural+pgd20"),
-        panels=_over(BETA1, rows),
+        panels=_over(BETA1, "beta1 (logarithmic)", rows, "log"),
         note="The paper prints values from beta1 = 0.05 on.",
     )
 
@@ -81,11 +83,16 @@ def larger_epsilon() -> Table:
         rows,
         ("natural", "pgd100", "natural+pgd100"),
         panels=(
-            Panel("Robust", ("pgd100",), "attack.epsilon", joined),
-            Panel("Robust + natural", ("natural+pgd100",), "attack.epsilon", joined),
+            _over_epsilon("Robust", "pgd100", joined),
+            _over_epsilon("Robust + natural", "natural+pgd100", joined),
         ),
         note="Tested at 8/255 throughout; beta1 is 0.1. The paper prints no values.",
     )
+
+
+def _over_epsilon(title: str, metric: str, lines: tuple[tuple[str, tuple[str, ...]], ...]) -> Panel:
+    label = "epsilon in training, in 1/255 of the pixel range"
+    return Panel(title, (metric,), "attack.epsilon", label, lines, x_unit=1 / 255)
 
 
 COMPONENTS = (
@@ -111,7 +118,9 @@ PGD10 = (
 
 
 def _over_epochs(title: str, metric: str, rows: Iterable[Row]) -> Panel:
-    return Panel(title, (metric,), "epoch", tuple((row.label, (row.label,)) for row in rows))
+    return Panel(
+        title, (metric,), "epoch", "epoch", tuple((row.label, (row.label,)) for row in rows)
+    )
 
 
 def ablations() -> list[Table]:

@@ -2,13 +2,14 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cat_jax.paper import cells, measured
+from cat_jax.paper.cells import Cell
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Panel, Row, Table
 from cat_jax.report.grids import heading
@@ -17,12 +18,6 @@ from cat_jax.report.published_numbers import Published
 matplotlib.use("Agg")
 EMPTY = "no run, and no published value"
 WIDTH = 90  # Of a panel, in letters of its legend.
-X_NAMES = {
-    "method.beta": "beta",
-    "method.beta1": "beta1 (logarithmic)",
-    "attack.epsilon": "epsilon in training, in 1/255 of the pixel range",
-    "epoch": "epoch",
-}
 
 
 def draw(table: Table, query: Query) -> Figure:
@@ -32,7 +27,7 @@ def draw(table: Table, query: Query) -> Figure:
     rows = {row.label: row for row in table.rows}
     for axes, panel in zip(figure.subplots(1, count, squeeze=False)[0], table.panels, strict=True):
         axes.set_title(panel.title)
-        axes.set_xlabel(X_NAMES[panel.x])
+        axes.set_xlabel(panel.x_label)
         axes.set_ylabel(_y_name(panel))
         if panel.x == "epoch":
             _draw_curves(axes, panel, rows, table, query)
@@ -71,65 +66,53 @@ def _draw_rows(
     axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, query: Query
 ) -> None:
     """Metrics over a field of the rows: ours solid with bars, published dashed."""
-    if panel.x == "method.beta1":
-        axes.set_xscale("log")
-    if panel.x == "attack.epsilon":
-        axes.set_xticks(sorted({place(row, panel.x) for row in rows.values()}))
+    axes.set_xscale(panel.x_scale)
+    if panel.x_unit != 1:
+        axes.set_xticks(sorted({place(row, panel) for row in rows.values()}))
     many = len(panel.lines) > 1
     for i, (name, labels) in enumerate(panel.lines):
+        line = [rows[label] for label in labels]
         for j, metric in enumerate(panel.y):
-            colour = f"C{i if many else j}"
-            minus = panel.minus.get(metric, 0.0)
-            taken = f" - {minus:g}" if minus else ""
-            title = name if many else heading(metric) + taken
-            _errorbar(axes, [rows[x] for x in labels], metric, table, query, panel.x, minus)(
-                f"{title}, ours", colour
-            )
-            _reference(axes, [rows[x] for x in labels], metric, table, panel.x, minus)(
-                f"{title}, published", colour
-            )
+            colour, minus = f"C{i if many else j}", panel.minus.get(metric, 0.0)
+            title = name if many else heading(metric) + (f" - {minus:g}" if minus else "")
+            if points := _points([(row, ours(row, table, query)) for row in line], metric, panel):
+                at, mean, bar = zip(*points, strict=True)
+                label = f"{title}, ours"
+                axes.errorbar(at, mean, bar, color=colour, marker="o", capsize=2, label=label)
+            numbers = [(row, cells.published(row, table)) for row in line]
+            if points := _points(numbers, metric, panel):
+                at, mean, _ = zip(*points, strict=True)
+                label = f"{title}, published"
+                axes.plot(at, mean, "--x", color=colour, alpha=0.7, label=label)
 
 
-def place(row: Row, field: str) -> float:
-    """Where a row is on the axis of a field; epsilon in grey levels."""
-    value = float(row.config()[field])
-    return 255 * value if field == "attack.epsilon" else value
+def place(row: Row, panel: Panel) -> float:
+    """Where a row is on the x axis."""
+    return float(row.config()[panel.x]) / panel.x_unit
 
 
-def _errorbar(
-    axes: Axes,
-    rows: Sequence[Row],
+def ours(row: Row, table: Table, query: Query) -> dict[str, Cell]:
+    """The row's numbers by column, from the runs that belong to it."""
+    numbers = cells.lines(row, table, query.exact(row))[0].cells
+    return {column: cell for column, cell in numbers.items() if isinstance(cell, Cell)}
+
+
+def spread(number: Cell | Published) -> float:
+    """Half the height of an error bar: the standard deviation, or half the interval of one seed."""
+    if number.std is not None:
+        return number.std
+    return (number.half or 0.0) if isinstance(number, Cell) else 0.0
+
+
+def _points(
+    numbers: Sequence[tuple[Row, Mapping[str, Cell] | Mapping[str, Published]]],
     metric: str,
-    table: Table,
-    query: Query,
-    x: str,
-    minus: float,
-) -> Callable[[str, str], None]:
-    points = []
-    for row in rows:
-        cell = cells.lines(row, table, query.exact(row))[0].cells.get(metric)
-        if isinstance(cell, cells.Cell):
-            points.append((place(row, x), cell.mean - minus, cell.std or cell.half or 0.0))
-
-    def draw(label: str, colour: str) -> None:
-        if points:
-            at, mean, bar = zip(*points, strict=True)
-            axes.errorbar(at, mean, bar, color=colour, marker="o", capsize=2, label=label)
-
-    return draw
-
-
-def _reference(
-    axes: Axes, rows: Sequence[Row], metric: str, table: Table, x: str, minus: float
-) -> Callable[[str, str], None]:
-    published = [(place(row, x), cells.published(row, table).get(metric)) for row in rows]
-    points = [(at, n.mean - minus) for at, n in published if isinstance(n, Published)]
-
-    def draw(label: str, colour: str) -> None:
-        if points:
-            axes.plot(*zip(*points, strict=True), "--x", color=colour, alpha=0.7, label=label)
-
-    return draw
+    panel: Panel,
+) -> list[tuple[float, float, float]]:
+    """(place, mean, half of the error bar) of each row that has the metric."""
+    minus = panel.minus.get(metric, 0.0)
+    of_metric = [(row, of_row[metric]) for row, of_row in numbers if metric in of_row]
+    return [(place(row, panel), n.mean - minus, spread(n)) for row, n in of_metric]
 
 
 def _draw_curves(

@@ -90,15 +90,21 @@ class Panel:
       title: above it.
       y: the metric, or a sum of two, "natural+pgd20".
       x: a field of the rows' configs; "epoch" for curves over training.
+      x_label: name of the axis.
       lines: (label, labels of the rows that the line joins).
-      minus: what the paper's axis takes off each metric.
+      minus: the constant that the paper's axis subtracts from each metric.
+      x_unit: the axis shows the field divided by this.
+      x_scale: "linear" or "log".
     """
 
     title: str
     y: tuple[str, ...]
     x: str
+    x_label: str
     lines: tuple[tuple[str, tuple[str, ...]], ...]
     minus: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    x_unit: float = 1.0
+    x_scale: str = "linear"
 
 
 @dataclasses.dataclass(frozen=True)
