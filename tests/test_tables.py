@@ -34,8 +34,8 @@ from cat_jax.paper import (
     texts,
 )
 from cat_jax.paper.catalogue import TABLES
-from cat_jax.paper.matches import LENGTH
 from cat_jax.paper.measured import Number
+from cat_jax.paper.nearest import LENGTH
 from cat_jax.paper.query import Query
 from cat_jax.report import grids, render
 from cat_jax.report.__main__ import NAMES
@@ -280,7 +280,7 @@ def test_a_run_that_differs_in_any_field_of_training_is_not_as_its_row(path, tmp
         return
     assert query.exact(CAT_CW) == []
     for match in query.of(CAT_CW):
-        assert match.length if path in LENGTH else path in match.changes
+        assert match.nearest.length if path in LENGTH else path in match.nearest.changes
     assert query.of(CAT_CW) or query.matches.others == [run]
 
 

@@ -5,8 +5,9 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from cat_jax.paper import commands, matches
-from cat_jax.paper.matches import LENGTH, Match, Matches
+from cat_jax.paper.matches import Match, Matches
 from cat_jax.paper.measured import Run
+from cat_jax.paper.nearest import LENGTH
 from cat_jax.paper.rows import Row
 
 
@@ -38,7 +39,7 @@ class Query:
 
     def exact(self, row: Row) -> list[Match]:
         """The runs that belong to a row, at the scale; their test may have been on fewer images."""
-        return [m for m in self.of(row) if not m.changes and self._has_length(m)]
+        return [m for m in self.of(row) if not m.nearest.changes and self._has_length(m)]
 
     def launched(self, row: Row) -> Iterator[tuple[int, Match | None]]:
         """Each seed to launch, and the run that belongs to the row, if there is one."""
