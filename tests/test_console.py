@@ -48,6 +48,8 @@ def test_the_banner_says_what_will_run_and_where_it_goes(tmp_path):
         *(
             f"cat_jax {cat_jax.__version__}: synthetic:cat_cent",
             "SmallCNN, SmallMask",
+            "; epsilon 0.15 in linf, 2 steps of attack",
+            "natural, pgd20; epsilon 0.15 in linf",
             "conventions",
         ),
         *("8x8x3: 224 images to train on, 32 to validate, 64 to test", "natural, pgd20"),
