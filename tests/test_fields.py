@@ -9,6 +9,8 @@ import pytest
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
+from cat_jax import methods
+from cat_jax.attacks.balls import BALLS
 from cat_jax.configs import default, digits, mnist
 from cat_jax.errors import UsageError
 from cat_jax.experiment import experiment, method, network, optimizer, run_config, settings
@@ -21,6 +23,8 @@ SCHEMA = default.get_config()
 DEFAULTS = settings.flat(SCHEMA)
 # Choices that a table elsewhere has by its keys.
 REGISTRIES = {
+    "conventions": methods.CONVENTIONS,
+    "threat.norm": BALLS,
     "parallel": PARALLEL,
     "augment": experiment.AUGMENTATIONS,
     "precision": network.PRECISIONS,
