@@ -266,7 +266,7 @@ def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
     resolved = settings.resolve(config)
     spec = data.load(resolved.dataset, resolved.data_dir).spec
     made = build_experiment(resolved, spec, jax.devices())
-    return sweep.is_done(config, workdir, made.num_steps, {a.name for a in made.attacks})
+    return sweep.is_done(config, workdir, made.num_steps, [a.conditions for a in made.attacks])
 
 
 def main(argv: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import os
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +15,11 @@ from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.data import Split
 from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.evaluation.results import Place
 from cat_jax.intervals import wilson
 
 PGD = functools.partial(attacks.pgd, epsilon=0.1, step_size=0.05, num_steps=2)
-NAMED = NamedAttack("pgd2", PGD, 0.1)
+NAMED = NamedAttack("pgd2", PGD)
 NATURAL = NamedAttack("natural", None)
 
 
@@ -64,11 +67,51 @@ def test_a_second_checkpoint_does_not_compile_again(variables, split):
     run = evaluator()
     run(variables, NAMED, split)
     run(jax.tree.map(lambda leaf: 2 * leaf, variables), NAMED, split)
-    assert run._compiled["pgd2"]._cache_size() == 1
+    assert [compiled._cache_size() for compiled in run._compiled.values()] == [1]
+
+
+def test_attacks_of_one_name_and_other_arguments_are_two(variables, split):
+    run = evaluator(70)
+
+    def accuracy(evaluate, epsilon):
+        named = NamedAttack("fgsm", functools.partial(attacks.fgsm, epsilon=epsilon))
+        return evaluate(variables, named, split).accuracy
+
+    accuracies = [accuracy(run, epsilon) for epsilon in (0.0, 0.1, 0.3)]
+    assert accuracies == [accuracy(evaluator(70), epsilon) for epsilon in (0.0, 0.1, 0.3)]
+    assert accuracies[0] == 63 / 70 and len(set(accuracies)) == 3
+
+
+def test_a_curve_falls_and_compiles_once(variables, split):
+    traced = []
+
+    def counting(logits_fn, images, labels, keys, **hyper):
+        traced.append(images.shape)
+        return attacks.pgd(logits_fn, images, labels, keys, **hyper)
+
+    hyper = dict(epsilon=0.1, step_size=0.05, num_steps=2)
+    run, named = evaluator(), NamedAttack("pgd2", functools.partial(counting, **hyper))
+    radii = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0]
+    results = run.curve(variables, named, split, reversed(radii))
+    assert traced == [(32, 4, 4, 1)] and len(run._compiled) == 1
+    assert [compiled._cache_size() for compiled in run._compiled.values()] == [1]
+    assert list(results) == radii
+    accuracies = [result.accuracy for result in results.values()]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert accuracies[0] == 63 / 70 and 0 < accuracies[3] < accuracies[1] and accuracies[-1] == 0
+    for radius, result in results.items():
+        own = NamedAttack("pgd2", functools.partial(PGD, epsilon=radius, step_size=radius / 2))
+        alone = evaluator()(variables, own, split).flags
+        assert not np.any(result.flags & ~alone), "what one radius breaks, the curve breaks"
+        assert result.conditions["epsilon"] == radius
+        assert result.conditions["step_size"] == pytest.approx(radius / 2)
+        smaller = [earlier["epsilon"] for earlier in result.conditions.get("after", ())]
+        assert smaller == radii[: radii.index(radius)]
 
 
 def test_a_stopped_evaluation_goes_on_where_it_was(variables, split, tmp_path):
-    file, want = tmp_path / "flags.npz", evaluator()(variables, NAMED, split).flags
+    want = evaluator()(variables, NAMED, split).flags
+    place = Place(tmp_path / "flags.npz", "a")
     seen = []
 
     def stop(count):
@@ -77,20 +120,20 @@ def test_a_stopped_evaluation_goes_on_where_it_was(variables, split, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluator()(variables, NAMED, split, file=file, identity="a", on_batch=stop)
+        evaluator()(variables, NAMED, split, place=place, on_batch=stop)
     assert seen == [32, 64]
     attacked = []
 
-    def counting(logits_fn, images, labels, keys, **kwargs):
+    def counting(logits_fn, images, labels, keys, *, epsilon):
         jax.debug.callback(lambda: attacked.append(len(images)))
         return PGD(logits_fn, images, labels, keys)
 
-    again = NamedAttack("pgd2", counting, 0.1)
-    result = evaluator()(variables, again, split, file=file, identity="a")
+    again = NamedAttack("pgd2", functools.partial(counting, epsilon=0.1))
+    result = evaluator()(variables, again, split, place=place)
     jax.effects_barrier()
     np.testing.assert_array_equal(result.flags, want)
     assert attacked == [32], "two of three batches were known"
-    evaluator()(variables, again, split, file=file, identity="another checkpoint")
+    evaluator()(variables, again, split, place=place._replace(key="another checkpoint"))
     jax.effects_barrier()
     assert len(attacked) == 4, "flags of other weights are not used"
 
@@ -99,11 +142,11 @@ def test_an_attack_of_a_cascade_sees_the_survivors_alone_in_full_batches(variabl
     natural = evaluator()(variables, NATURAL, split)
     attacked = []
 
-    def counting(logits_fn, images, labels, keys):
+    def counting(logits_fn, images, labels, keys, *, epsilon):
         jax.debug.callback(lambda: attacked.append(len(images)))
         return PGD(logits_fn, images, labels, keys)
 
-    named = NamedAttack("pgd2", counting, 0.1, after="natural")
+    named = NamedAttack("pgd2", functools.partial(counting, epsilon=0.1), after=NATURAL)
     result = evaluator()(variables, named, split, before=natural)
     jax.effects_barrier()
     assert attacked == [32, 32], "63 survivors, not 70 examples"
@@ -116,7 +159,7 @@ def test_few_survivors_are_attacked_in_smaller_batches_of_few_shapes(variables, 
     natural = evaluator()(variables, NATURAL, split)
     attacked = []
 
-    def counting(logits_fn, images, labels, keys):
+    def counting(logits_fn, images, labels, keys, *, epsilon):
         attacked.append(len(images))  # While it is traced: once for each shape.
         return PGD(logits_fn, images, labels, keys)
 
@@ -125,7 +168,7 @@ def test_few_survivors_are_attacked_in_smaller_batches_of_few_shapes(variables, 
     for survivors, size in [(63, 64), (33, 64), (32, 32), (31, 32), (9, 16), (3, 4), (1, 4)]:
         few = natural.flags & (np.cumsum(natural.flags) <= survivors)
         before = dataclasses.replace(natural, flags=few)
-        named = NamedAttack("pgd2", counting, 0.1, after="natural")
+        named = NamedAttack("pgd2", functools.partial(counting, epsilon=0.1), after=NATURAL)
         attacked.clear()
         result = evaluator(64, 4)(variables, named, split, before=before)
         assert attacked == [size] and result.num_attacked == survivors
@@ -139,29 +182,85 @@ def test_a_cascade_without_survivors_is_over(variables, split):
     assert result.num_attacked == 0 and result.mean_queries == 0.0
 
 
+@pytest.mark.parametrize("keep", ["float32", "uint8"])
+def test_kept_images_are_written_in_place_and_survive_a_stop(variables, split, tmp_path, keep):
+    def stop(count):
+        raise KeyboardInterrupt
+
+    natural = evaluator()(variables, NATURAL, split)
+    named = NamedAttack("pgd2", PGD, after=NATURAL)
+    kwargs = dict(before=natural, keep=keep)
+    want = evaluator()(variables, named, split, **kwargs)
+    assert not isinstance(want.adversarial, np.memmap)
+    place = Place(tmp_path / "flags.npz", "a", tmp_path / "images.npy")
+    evaluator()(variables, named, split, before=natural, place=place)
+    assert not place.images.exists()
+    for _ in range(2):  # The flags are known by now, and the images are not.
+        with pytest.raises(KeyboardInterrupt):
+            evaluator()(variables, named, split, place=place, on_batch=stop, **kwargs)
+    result = evaluator()(variables, named, split, place=place, **kwargs)
+    np.testing.assert_array_equal(result.flags, want.flags)
+    np.testing.assert_array_equal(np.load(place.images), want.adversarial)
+    again = evaluator()(variables, named, split, place=place, on_batch=print, **kwargs)
+    assert (again.seconds, again.origin) == (result.seconds, result.origin)
+    place.images.unlink()
+    result = evaluator()(variables, named, split, place=place, **kwargs)
+    np.testing.assert_array_equal(result.adversarial, want.adversarial)
+
+
+def bytes_written():
+    """Bytes that this process has sent towards a disk, those of memory maps included."""
+    lines = pathlib.Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["write_bytes"])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="the system counts no bytes")
+def test_bytes_written_grow_linearly_with_the_images(tmp_path):
+    """Four times the images are four times the bytes, and the images are written once."""
+    run, r = evaluator(batch_size=64), np.random.default_rng(0)
+    variables = Linear().init(jax.random.key(0), jnp.zeros((1, 16, 16, 3)))
+    cost = {}
+    for number in (64, 256, 1024):  # The first compiles.
+        images = r.integers(0, 256, (number, 16, 16, 3)).astype(np.uint8)
+        split = Split(images, np.zeros(number, np.int32))
+        place = Place(tmp_path / f"{number}.npz", "a", tmp_path / f"{number}.npy")
+        before = bytes_written()
+        run(variables, NAMED, split, place=place, keep="float32")
+        cost[number] = bytes_written() - before
+    if not cost[1024]:
+        pytest.skip("this file system counts no bytes")
+    size = 1024 * 16 * 16 * 3 * 4
+    assert size <= cost[1024] < 1.2 * size
+    assert cost[1024] < 4.4 * cost[256]
+
+
 def test_damaged_flags_are_computed_again(variables, split, tmp_path):
     file = tmp_path / "flags.npz"
-    want = evaluator()(variables, NAMED, split, file=file, identity="a").flags
+    place = Place(file, "a")
+    want = evaluator()(variables, NAMED, split, place=place).flags
     file.write_bytes(file.read_bytes()[:100])
-    result = evaluator()(variables, NAMED, split, file=file, identity="a")
+    result = evaluator()(variables, NAMED, split, place=place)
     np.testing.assert_array_equal(result.flags, want)
 
 
 @pytest.mark.parametrize(
     "attack",
     [
-        lambda f, x, y, k: x + 0.2,
-        lambda f, x, y, k: x - jnp.minimum(0.05, x + 0.01),
-        lambda f, x, y, k: x * jnp.nan,
+        lambda f, x, y, k, *, epsilon: x + 2 * epsilon,
+        lambda f, x, y, k, *, epsilon: x - jnp.minimum(epsilon / 2, x + 0.01),
+        lambda f, x, y, k, *, epsilon: x * jnp.nan,
     ],
 )
 def test_an_attack_that_breaks_its_rules_is_not_counted(variables, split, attack):
     with pytest.raises(RuntimeError, match="left its ball or the pixel range"):
-        evaluator()(variables, NamedAttack("cheat", attack, 0.1), split)
+        evaluator()(variables, NamedAttack("cheat", functools.partial(attack, epsilon=0.1)), split)
 
 
 def test_an_unclipped_attack_may_leave_the_pixel_range(variables, split):
-    named = NamedAttack("free", lambda f, x, y, k: x + 0.1, 0.1, clipped=False)
+    def free(logits_fn, images, labels, keys, *, epsilon, pixel_range):
+        return images + epsilon
+
+    named = NamedAttack("free", functools.partial(free, epsilon=0.1, pixel_range=None))
     assert len(evaluator()(variables, named, split).flags) == 70
 
 
@@ -184,7 +283,7 @@ def test_noise_differs_between_attacks_seeds_and_examples(variables, split):
     def keys_of(name, seed):
         seen = []
 
-        def recording(logits_fn, images, labels, keys):
+        def recording(logits_fn, images, labels, keys, *, epsilon=0.0):
             jax.debug.callback(seen.append, jax.random.key_data(keys))
             return images
 

@@ -93,16 +93,17 @@ def test_the_card_has_data_method_numbers_versions_and_sums(workdir, capsys):
     of_best = [
         line
         for line in files.read_json_lines(workdir / "results.jsonl")
-        if line["checkpoint"] == "best"
+        if line["attacked"]["checkpoint"] == "best"
     ]
     assert len(of_best) == 2
     for line in of_best:
-        low, high = (100 * end for end in line["interval"])
-        said = f"| {line['attack']} | {100 * line['accuracy']:.1f} | {low:.1f} to {high:.1f} | 64 |"
-        assert said in text
+        outcome, attack = line["outcome"], line["conditions"]["attack"]
+        low, high = (100 * end for end in outcome["interval"])
+        numbers = f"{100 * outcome['accuracy']:.1f} | {low:.1f} to {high:.1f} | 64 |"
+        assert f"| {attack} | L-infinity 0.15 | 1 step of 0.15 | {numbers}" in text
     for word in ("synthetic", "cat", "released", "SmallCNN(num_classes=10)", "32 training images"):
         assert word in text
-    for name, version in of_best[0]["versions"].items():
+    for name, version in of_best[0]["outcome"]["versions"].items():
         assert f"- {name} {version}" in text
     assert json.loads(text.split("```json")[1].split("```")[0])["seed"] == 0
     verdicts = {item.verdict for item in verify.verify(workdir)}
@@ -116,26 +117,38 @@ def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path,
     digest = weight_files.digest(file)
     copy = shutil.copytree(workdir, tmp_path / "copy", ignore=lambda *_: ["export"])
     before = files.read_json_lines(workdir / "results.jsonl")
-    of_best = {line["attack"]: line for line in before if line["checkpoint"] == "best"}
+    of_best = {
+        line["conditions"]["attack"]: line["outcome"]["accuracy"]
+        for line in before
+        if line["attacked"]["checkpoint"] == "best"
+    }
     for folder, others in ((tmp_path / "fresh", []), (copy, before)):
         main.run(small_runs.config(**SAVED), folder, "evaluate", weights_file=str(file))
         lines = files.read_json_lines(folder / "results.jsonl")
         assert lines[: len(others)] == others
         new = lines[len(others) :]
-        assert {line["attack"] for line in new} == {"fgsm", "fgsm_uint8"}
+        assert {line["conditions"]["attack"] for line in new} == {"fgsm", "fgsm_uint8"}
         for line in new:
-            assert line["checkpoint"] == f"w.safetensors@{digest[:12]}" and line["step"] is None
-            assert line["weights"] == {"file": str(file), "sha256": digest}
-            assert line["accuracy"] == of_best[line["attack"]]["accuracy"]
-            assert line["selection"] == "unknown"
+            attacked = line["attacked"]
+            unknown = ("method", "variant", "seed", "checkpoint", "step", "selection", "training")
+            assert [attacked[name] for name in unknown] == [None] * len(unknown)
+            assert attacked["file"] == {"name": file.name, "sha256": digest}
+            accuracy = of_best[line["conditions"]["attack"]]
+            assert line["outcome"]["accuracy"] == accuracy
         assert all(item.verdict != verify.DAMAGED for item in verify.verify(folder))
-    flags = next((copy / "evaluation").glob("weights-*_fgsm.npz"))
+    (flags,) = (copy / "evaluation").glob("weights-*_fgsm_????????.npz")
     with np.load(flags) as kept:
         harmed = dict(kept)
     np.savez(flags, **(harmed | {"flags": 1 - harmed["flags"]}))
     wrong = [item.name for item in verify.verify(copy) if item.verdict == verify.DAMAGED]
-    assert wrong == [f"results.jsonl, w.safetensors@{digest[:12]} fgsm"]
-    assert "w.safetensors@" in (copy / "report.html").read_text()
+    assert wrong == [f"results.jsonl, {flags.stem}"]
+    label = "weights w.safetensors (SmallCNN)"
+    assert label in (copy / "report.html").read_text()
+    page = (tmp_path / "fresh" / "report.html").read_text()
+    assert (
+        f"<title>fresh: {label} on synthetic</title>" in page
+        and "cat_cent" not in (page.partition("<details>")[0])
+    )
 
 
 def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
@@ -209,13 +222,15 @@ def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_
     line = next(
         line
         for line in files.read_json_lines(workdir / "results.jsonl")
-        if (line["checkpoint"], line["attack"]) == ("best", "fgsm_uint8")
+        if line["attacked"]["checkpoint"] == "best" and line["conditions"]["attack"] == "fgsm_uint8"
     )
-    assert right.mean() == line["accuracy"]
+    assert right.mean() == line["outcome"]["accuracy"]
     if torch:  # As RobustBench checks them.
         model = importlib.import_module("cat_jax.weights.robustbench").load_model(workdir)
         predicted = model(torch.load(file)["adv_complete"]).max(1)[1]
-        assert (predicted == torch.load(file)["y_test"]).float().mean().item() == line["accuracy"]
+        assert (predicted == torch.load(file)["y_test"]).float().mean().item() == line["outcome"][
+            "accuracy"
+        ]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import run_config, settings
 from cat_jax.runtime import terminal
-from cat_jax.storage import files, run_folder
+from cat_jax.storage import files, lines, run_folder
 
 BAD = {
     "unknown variant": (["--config=cat_jax:digits:cat_cwe"], "available: cat_cent"),
@@ -127,44 +127,66 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
         *("evaluation", "results.jsonl", "checks.jsonl", "masks.npz", "report.html"),
     }
     records = files.read_json_lines(finished / "results.jsonl")
-    assert [(r["checkpoint"], r["attack"]) for r in records] == [
+    names = [(r["attacked"]["checkpoint"], r["conditions"]["attack"]) for r in records]
+    assert names == [
         (checkpoint, attack) for checkpoint in ("best", "last") for attack in ("natural", "pgd20")
     ]
-    fields = {"dataset", "classifier", "method", "variant", "seed", "checkpoint", "step", "attack"}
-    fields |= {"accuracy", "num_examples", "interval", "conventions", "config_sha", "git_sha"}
+    attacked = {"dataset", "data_sha", "classifier", "method", "variant", "seed", "checkpoint"}
+    attacked |= {"step", "weights", "training", "conventions", "selection"}
+    outcome = {"accuracy", "interval", "num_attacked", "mean_queries", "seconds", "date", "device"}
+    outcome |= {"versions", "git_sha", "config"}
     for record in records:
-        assert fields | {"versions", "seconds"} <= record.keys()
-        assert record["num_examples"] == 64 and record["step"] == 12
-        low, high = record["interval"]
-        assert low <= record["accuracy"] <= high
+        assert record.keys() == {"attacked", "conditions", "outcome"}
+        assert attacked <= record["attacked"].keys() and outcome <= record["outcome"].keys()
+        assert record["conditions"]["num_examples"] == 64 and record["attacked"]["step"] == 12
+        low, high = record["outcome"]["interval"]
+        assert low <= record["outcome"]["accuracy"] <= high
+        assert record["attacked"]["training"]["method.kl_p"] == "reference"
+    assert records[1]["conditions"] == {
+        "attack": "pgd20",
+        "norm": "linf",
+        "epsilon": 0.15,
+        "step_size": 0.015,
+        "num_steps": 20,
+        "restarts": 1,
+        "random_start": False,
+        "loss": "cross_entropy",
+        "clipped": True,
+        "precision": "float32",
+        "seed": 0,
+        "num_examples": 64,
+        "subset": "all",
+    }
 
 
 def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
     config = small_runs.quick_config(average_decay=0.9, num_steps=3)
     main.run(config, tmp_path / "run", "train")
     records = files.read_json_lines(tmp_path / "run" / "results.jsonl")
-    names = list(dict.fromkeys(record["checkpoint"] for record in records))
+    names = list(dict.fromkeys(record["attacked"]["checkpoint"] for record in records))
     assert names == ["best", "last", "best_average", "last_average"]
-    assert all(record["num_examples"] == 64 for record in records)
+    assert all(record["conditions"]["num_examples"] == 64 for record in records)
 
 
 def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, capsys):
-    before = {p: p.read_bytes() for p in finished.rglob("*.npz")}
-    accuracies = [r["accuracy"] for r in files.read_json_lines(finished / "results.jsonl")]
+    evaluated = [*finished.rglob("*.npz"), *finished.glob("results.jsonl"), *finished.glob("che*l")]
+    before = {path: path.read_bytes() for path in evaluated}
+    assert len(before) == 5
     main.run(small_runs.config(), finished, "train")
     assert "run, best" in capsys.readouterr().out
-    assert {p: p.read_bytes() for p in finished.rglob("*.npz")} == before
-    records = files.read_json_lines(finished / "results.jsonl")
-    assert [r["accuracy"] for r in records] == accuracies, "lines are replaced, not doubled"
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_flags_on_disk_are_known_again_by_another_process(finished):
-    """What they are of is said by weights, settings and data: no address of this process."""
-    (file,) = (finished / "evaluation").glob("*pgd20.npz")
-    with np.load(file) as kept:
-        digest, attack, seed, settings, data = str(kept["identity"]).split(" ")
-    assert (attack, seed) == ("step12_pgd20", "0")
-    assert [len(part) for part in (digest, settings, data)] == [12, 12, 64]
+    """Their key is the one of the lines, without a checkpoint's name: no address of a process."""
+    results = files.read_json_lines(finished / "results.jsonl")
+    for line in results:
+        with np.load(finished / "evaluation" / f"{lines.record_stem(line)}.npz") as kept:
+            assert str(kept["key"]) == lines.record_key(line)
+            origin = json.loads(str(kept["origin"]))
+        assert origin.items() <= line["outcome"].items()
+        config = json.loads((finished / "evaluation" / f"{origin['config']}.json").read_text())
+        assert config["test"]["epsilon"] == 0.15
 
 
 @CONFIG_FILES

@@ -139,7 +139,7 @@ def test_the_wheel_trains_and_evaluates_in_an_empty_folder(installed, tmp_path):
     evaluated = run(*main, "--mode=evaluate", "--quiet", "--config.evaluation=fgsm")
     assert evaluated.stderr == "" and "| digits, best |" in evaluated.stdout
     lines = files.read_json_lines(tmp_path / "runs" / "digits" / "results.jsonl")
-    assert {line["attack"] for line in lines} == {"natural", "fgsm"}
-    assert {line["versions"]["cat_jax"] for line in lines} == {cat_jax.__version__}
-    assert {line["git_sha"] for line in lines} == {None}
+    assert {line["conditions"]["attack"] for line in lines} == {"natural", "fgsm"}
+    assert {line["outcome"]["versions"]["cat_jax"] for line in lines} == {cat_jax.__version__}
+    assert {line["outcome"]["git_sha"] for line in lines} == {None}
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -18,7 +18,7 @@ from cat_jax.paper import output, runs, texts
 from cat_jax.paper.query import Query
 from cat_jax.report import page, plots
 from cat_jax.report.grids import Grid
-from cat_jax.storage import files
+from cat_jax.storage import files, lines
 from cat_jax.theory import theory_page
 from cat_jax.theory.text import Section
 
@@ -30,7 +30,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 def workdir(tmp_path_factory):
     """A run that is done, evaluated and checked."""
     workdir = tmp_path_factory.mktemp("page") / "run"
-    config = small_runs.config(**{"test.num_checked": 16, "validation.every_epochs": 1})
+    more = {"test.num_checked": 16, "validation.every_epochs": 1}
+    config = small_runs.config(evaluation="quick,curve", **more)
     main.run(config, workdir, "train", command="python -m cat_jax.main --config='a b'")
     return workdir
 
@@ -38,11 +39,13 @@ def workdir(tmp_path_factory):
 def test_the_page_holds_all_that_the_run_left(workdir):
     text = page.page(workdir)
     results = files.read_json_lines(workdir / "results.jsonl")
-    assert f"{100 * results[1]['accuracy']:.1f}" in text
+    assert f"{100 * results[1]['outcome']['accuracy']:.1f}" in text
     for check in files.read_json_lines(workdir / "checks.jsonl"):
-        assert check["text"].partition("'")[0] in text
+        assert check["outcome"]["text"].partition("'")[0] in text
     assert "python -m cat_jax.main --config='a b'" in html.unescape(text)
-    assert results[0]["versions"]["jax"] in text and '"beta1": 0.05' in html.unescape(text)
+    assert results[0]["outcome"]["versions"]["jax"] in text and '"beta1": 0.05' in html.unescape(
+        text
+    )
     pictures = re.findall(r'src="data:image/png;base64,[^"]+" alt="([^"]+)"', text)
     assert pictures == [
         *("Losses", "Accuracy on the validation split", "Accuracy against epsilon"),
@@ -83,7 +86,7 @@ def test_what_a_run_has_not_is_said(workdir, tmp_path, missing, said):
 def test_a_failed_check_is_on_the_first_lines(workdir, tmp_path):
     run = shutil.copytree(workdir, tmp_path / "run")
     checks = files.read_json_lines(run / "checks.jsonl")
-    checks[0] |= {"passed": False, "text": "1 < 2 & wrong"}
+    checks[0]["outcome"] |= {"passed": False, "text": "1 < 2 & wrong"}
     files.write_json_lines(run / "checks.jsonl", checks)
     text = page.page(run)
     count = len(checks) // 2
@@ -101,8 +104,8 @@ def test_a_method_without_a_mask_draws_none(tmp_path):
 def test_a_repeated_command_is_noted_once(workdir):
     main.run(None, workdir, "evaluate", command="python -m cat_jax.main --config='a b'")
     main.run(None, workdir, "evaluate", command="another")
-    lines = files.read_json_lines(workdir / "commands.jsonl")
-    assert [line["command"] for line in lines] == [
+    commands = files.read_json_lines(workdir / "commands.jsonl")
+    assert [line["command"] for line in commands] == [
         "python -m cat_jax.main --config='a b'",
         "another",
     ]
@@ -116,8 +119,10 @@ def pages(workdir, tmp_path_factory):
     for name in ("metrics.jsonl", "masks.npz", "commands.jsonl"):
         shutil.copy(workdir / name, run)
     checks = files.read_json_lines(workdir / "checks.jsonl")
-    checks[0] |= {"passed": False, "text": "1 < 2 & wrong"}
+    checks[0]["outcome"] |= {"passed": False, "text": "1 < 2 & wrong"}
     files.write_json_lines(run / "checks.jsonl", checks)
+    results = files.read_json_lines(workdir / "results.jsonl")
+    lines.replace(run / "results.jsonl", [line for line in results if lines.is_curve(line)])
     make(folder, CAT_CENT)
     make(folder, CAT_CENT, 1, num_steps=500)
     query = Query(runs.find(folder))

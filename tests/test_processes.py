@@ -122,11 +122,14 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
     assert made == sorted(made) and made[-1] == saved + 4
     records = files.read_json_lines(workdir / "results.jsonl")
     assert {
-        (r["num_devices"], r["num_examples"]) for r in records if r["checkpoint"] == "last"
+        (r["attacked"]["num_devices"], r["conditions"]["num_examples"])
+        for r in records
+        if r["attacked"]["checkpoint"] == "last"
     } == {(4, 64)}
 
     shutil.rmtree(workdir / "evaluation")
     (workdir / "results.jsonl").unlink()
     main.run(None, workdir, "evaluate")
     again = files.read_json_lines(workdir / "results.jsonl")
-    assert [r["accuracy"] for r in again] == [r["accuracy"] for r in records]
+    accuracies = [r["outcome"]["accuracy"] for r in records]
+    assert [r["outcome"]["accuracy"] for r in again] == accuracies

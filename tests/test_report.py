@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 
+import made_lines
 import pytest
 
 from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
 from cat_jax.experiment import settings
 from cat_jax.report import __main__ as command
 from cat_jax.report import published_numbers, tables
+from cat_jax.storage import lines
 
 
 def published(config, **overrides):
@@ -61,32 +63,107 @@ def test_what_was_not_published_has_no_reference(config, overrides):
     assert published(config, **overrides) == {}
 
 
+NAMES = ("natural", "pgd20_unclipped")
+
+
 @pytest.fixture
 def workdir(tmp_path):
-    config = settings.as_dict(settings.resolve(mnist.get_config("cat_cw")))
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    common = dict(dataset="mnist", variant="cat_cw", seed=0, conventions="released")
-    common |= dict(selection="validation", num_examples=1000, interval=[0.93, 0.96])
-    lines = [
-        common | dict(checkpoint=checkpoint, attack=attack, accuracy=0.95)
-        for checkpoint in ("best", "last")
-        for attack in ("natural", "pgd20_unclipped")
-    ]
-    (tmp_path / "results.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    config = settings.resolve(mnist.get_config("cat_cw"))
+    (tmp_path / "config.json").write_text(json.dumps(settings.as_dict(config)))
+    write(tmp_path, config, ("best", "last"))
     return tmp_path
+
+
+def write(workdir, config, checkpoints, names=NAMES, accuracy=0.95, *, attacked=None, **kwargs):
+    """Adds lines to results.jsonl: each attack of a resolved config on each checkpoint."""
+    results = [
+        made_lines.result(
+            attacked or made_lines.attacked(config, checkpoint), conditions, accuracy, **kwargs
+        )
+        for checkpoint in checkpoints
+        for conditions in made_lines.conditions(config, names).values()
+    ]
+    lines.replace(workdir / "results.jsonl", results)
+
+
+def cells(text):
+    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in (head, *rows)]
 
 
 def test_the_table_has_ours_beside_the_published_numbers(workdir):
     text = tables.runs_table([workdir])
-    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (head, *rows)]
-    assert cells == [
-        ["", "natural", "pgd20_unclipped"],
-        [f"{workdir.name}, best", "95.0 (±1.5)", "95.0 (±1.5)"],
-        [f"{workdir.name}, last", "95.0 (±1.5)", "95.0 (±1.5)"],
-        ["published", "99.1", "97.1"],
+    assert cells(text) == [
+        ["", "images", "natural", "pgd20_unclipped at 0.3"],
+        [f"{workdir.name}, best", "1000", "95.0 (±0.4)", "95.0 (±0.4)"],
+        [f"{workdir.name}, last", "1000", "95.0 (±0.4)", "95.0 (±0.4)"],
+        [f"{workdir.name}, published", "-", "99.1", "97.1"],
     ]
-    assert "conventions released" in text and "1000 test images" in text
+    assert "conventions released" in text
+
+
+def test_where_rows_are_too_wide_attacks_are_the_rows(workdir):
+    published = f"{workdir.name}, published"
+    assert cells(tables.runs_table([workdir], width=80)) == [
+        ["", "images", f"{workdir.name}, best", f"{workdir.name}, last", published],
+        ["natural", "1000", "95.0 (±0.4)", "95.0 (±0.4)", "99.1"],
+        ["pgd20_unclipped at 0.3", "1000", "95.0 (±0.4)", "95.0 (±0.4)", "97.1"],
+    ]
+
+
+def test_other_conditions_and_other_images_stand_apart(workdir):
+    """And published numbers stand beside equal conditions only."""
+    config = settings.resolve(mnist.get_config("cat_cw"))
+    with config.unlocked():
+        config.test.epsilon = type(config.test.epsilon)("0.02")
+    write(workdir, config, ["best"], ["pgd20_unclipped"], 0.78)
+    config.test.step_size = type(config.test.step_size)("0.001")
+    write(workdir, config, ["best"], ["pgd20_unclipped"], 0.77)
+    write(workdir, config, ["best"], accuracy=0.5, size=100, subset="balanced, seed 0")
+    head, *rows = cells(tables.runs_table([workdir], width=1000))
+    assert head[2:] == [
+        "natural",
+        "pgd20_unclipped at 0.3",
+        "pgd20_unclipped at 0.02, step_size 0.015",
+        "pgd20_unclipped at 0.02, step_size 0.001",
+    ]
+    best, last, few, published = (row[1:] for row in rows)
+    assert best == ["1000", "95.0 (±0.4)", "95.0 (±0.4)", "78.0 (±0.4)", "77.0 (±0.4)"]
+    assert last == ["1000", "95.0 (±0.4)", "95.0 (±0.4)", "-", "-"]
+    assert few == ["100 (balanced, seed 0)", "50.0 (±0.4)", "-", "-", "50.0 (±0.4)"]
+    assert published == ["-", "99.1", "97.1", "-", "-"]
+    head, *rows = cells(tables.runs_table([workdir], width=10))
+    assert [row[:3] for row in rows[:2]] == [
+        ["natural", "1000", "95.0 (±0.4)"],
+        ["natural", "100 (balanced, seed 0)", "50.0 (±0.4)"],
+    ]
+
+
+def test_weights_from_elsewhere_are_labelled_and_have_no_published_row(workdir):
+    config = settings.resolve(mnist.get_config("cat_cw"))
+    (workdir / "results.jsonl").unlink()
+    names = ("method", "variant", "seed", "checkpoint", "conventions", "selection")
+    unknown = dict.fromkeys(names) | {"file": {"name": "m4.pt", "sha256": "ab"}}
+    attacked = made_lines.attacked(config, step=None, **unknown)
+    write(workdir, config, ["m4.pt"], attacked=attacked)
+    text = tables.runs_table([workdir], width=1000)
+    assert [row[0] for row in cells(text)[1:]] == [f"{workdir.name}, weights m4.pt (SmallCNN)"]
+    assert "weights m4.pt (SmallCNN) on mnist" in text and "cat_cw" not in text
+    assert report("--table=mnist", workdir).returncode == 0
+
+
+def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir):
+    old = {"checkpoint": "best", "step": 12, "attack": "pgd20", "accuracy": 0.123}
+    file = workdir / "results.jsonl"
+    file.write_text(file.read_text() + json.dumps(old) + "\n")
+    text = tables.runs_table([workdir])
+    assert "12.3" not in text
+    remark = "results.jsonl has lines of an earlier version (1) that do not state their conditions"
+    assert f"{workdir.name}: {remark}; they are left out: evaluate again." in text
+    file.write_text(json.dumps(old) + "\n")
+    done = report(workdir)
+    assert done.returncode == 0 and "no results yet" in done.stdout and remark in done.stdout
+    assert report("--table=mnist", workdir).returncode == 0
 
 
 def report(*arguments):
@@ -120,7 +197,7 @@ def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_pa
     assert done.returncode == 0, done.stderr
     # A run with 5,000 images held out is not the one that the row asks for, and says so.
     table = re.sub(" +", " ", done.stdout)
-    assert "| CAT_cw(0.4) | ours, num_validation=5000, 1000 test images | 95.0 (±1.5) !-" in table
+    assert "| CAT_cw(0.4) | ours, num_validation=5000, 1000 test images | 95.0 (±0.4) !-" in table
     assert "Runs done: 0 of 40" in table
     names = {path.name for path in out.iterdir()}
     kinds = ("md", "tex", "csv", "html")

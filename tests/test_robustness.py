@@ -1,5 +1,7 @@
 """The attacks and checks of a run: names, the cascade, saved images, and a kill in between."""
 
+import json
+import pathlib
 import shutil
 
 import jax
@@ -10,11 +12,14 @@ from jax.tree_util import Partial
 
 from cat_jax import data, main
 from cat_jax.errors import UsageError
-from cat_jax.evaluation import robustness
-from cat_jax.experiment import settings
-from cat_jax.experiment.suites import evaluation_attacks
-from cat_jax.storage import checkpoint, files
+from cat_jax.evaluation.images import to_bytes
+from cat_jax.experiment import labels, settings
+from cat_jax.experiment.evaluation_attacks import evaluation_attacks
+from cat_jax.experiment.suites import CURVE_SHARES
+from cat_jax.report import epsilon_curves
+from cat_jax.storage import checkpoint, files, lines
 from cat_jax.training import validation
+from cat_jax.weights import export
 
 CASCADE = ["natural", "apgd_ce", "apgd_t", "fab_t", "standard"]
 SHORT = {"test.num_queries": 30, "test.batch_size": 16, "test.num_examples": 40}
@@ -39,12 +44,30 @@ def names(evaluation, **overrides):
 
 
 def records(workdir):
-    """What the evaluation keeps on disk, without the time that it took."""
+    """What the evaluation keeps on disk, without when and how long it was measured."""
     found = {}
     for file in sorted((workdir / "evaluation").glob("*.npz")):
         with np.load(file) as kept:
-            found[file.name] = {name: kept[name].tolist() for name in kept if name != "seconds"}
+            names = set(kept) - {"seconds", "origin"}
+            found[file.name] = {name: kept[name].tolist() for name in names}
     return found
+
+
+def results(workdir, checkpoint="best"):
+    """Lines of results.jsonl of a checkpoint."""
+    lines = files.read_json_lines(workdir / "results.jsonl")
+    return [line for line in lines if line["attacked"]["checkpoint"] == checkpoint]
+
+
+def record(workdir, attack, **conditions):
+    """The record of the only line of best/ with these conditions, and the name of its file."""
+    (stem,) = [
+        lines.record_stem(line)
+        for line in results(workdir)
+        if (conditions | {"attack": attack}).items() <= line["conditions"].items()
+    ]
+    with np.load(workdir / "evaluation" / f"{stem}.npz") as kept:
+        return dict(kept), stem
 
 
 def test_suites_and_single_attacks_can_be_joined_and_bring_what_they_follow():
@@ -57,8 +80,24 @@ def test_suites_and_single_attacks_can_be_joined_and_bring_what_they_follow():
     assert names("pgd20,apgd_t") == ["pgd20", "natural", "apgd_ce", "apgd_t"]
     every = names("paper", **{"test.unclipped": True, "test.num_restarts": 3})
     assert every == [*paper, "pgd20_unclipped", "pgd100_unclipped", "pgd40_restarts3"]
-    with pytest.raises(UsageError, match=r"'pgd40_restarts5'; available: none, quick, paper, st"):
+    with pytest.raises(UsageError, match=r"'pgd40_restarts5'; available: none, quick, paper, cur"):
         names("pgd40_restarts5")
+
+
+def test_another_number_of_queries_is_another_name():
+    few = {"test.num_queries": 1000}
+    assert names("standard", **few) == [*CASCADE[:-1], "standard_q1000"]
+    assert names("square", **few) == names("square_q1000", **few) == ["natural", "square_q1000"]
+
+
+def test_in_an_l2_ball_there_are_the_attacks_that_know_it():
+    l2 = {"threat.norm": "l2", "threat.epsilon": "0.5", "test.epsilon": None}
+    assert names("paper", **l2) == ["natural", "fgsm", "pgd20", "pgd100"]
+    config = settings.resolve(small_runs.config(evaluation="pgd20", **l2))
+    (pgd20,) = evaluation_attacks(config)
+    assert (pgd20.conditions["norm"], pgd20.conditions["epsilon"]) == ("l2", 0.5)
+    with pytest.raises(UsageError, match="'standard'; available: none, quick, paper, curve, nat"):
+        names("standard", **l2)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +112,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, ca
     for number in writes:
         dies = (
             "import os, signal\n"
-            "from cat_jax import results\n"
+            "from cat_jax.evaluation import results\n"
             f"write, left = results.write, list(range({number}))\n"
             "def dying(*args):\n"
             "    write(*args)\n"
@@ -90,40 +129,45 @@ def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, ca
     main.run(small_runs.config(**overrides), workdir, "evaluate")
     assert records(workdir) == records(whole)
     assert len(records(whole)) == len(CASCADE)
-    lines = files.read_json_lines(workdir / "results.jsonl")
-    assert [r["attack"] for r in lines if r["checkpoint"] == "best"] == CASCADE
-    assert all(r["num_examples"] == 40 for r in lines)
-    right = [round(40 * r["accuracy"]) for r in lines[:5]]
-    assert [r["num_attacked"] for r in lines[:5]] == [0, *right[:-1]]
+    of_best = results(workdir)
+    assert [line["conditions"]["attack"] for line in of_best] == [*CASCADE[:-1], "standard_q30"]
+    assert all(line["conditions"]["num_examples"] == 40 for line in of_best)
+    right = [round(40 * line["outcome"]["accuracy"]) for line in of_best]
+    assert [line["outcome"]["num_attacked"] for line in of_best] == [0, *right[:-1]]
 
 
 def test_a_part_of_the_test_split_does_not_replace_the_whole(workdir, capsys):
     main.run(small_runs.config(), workdir, "evaluate")
     main.run(small_runs.config(**{"test.num_examples": 40}), workdir, "evaluate")
-    whole, part = (np.load(workdir / f"evaluation/step12_pgd20{n}.npz") for n in ("", "_40"))
+    (whole, _), (part, _) = (record(workdir, "pgd20", num_examples=n) for n in (64, 40))
     chosen = data.balanced(data.load("synthetic").test.labels, 40, 0)
+    np.testing.assert_array_equal(part["indices"], chosen)
     np.testing.assert_array_equal(part["flags"], whole["flags"][chosen], "noise is the example's")
-    lines = files.read_json_lines(workdir / "results.jsonl")
-    sizes = [r["num_examples"] for r in lines if r["checkpoint"] == "best"]
-    assert sorted(sizes) == [40, 40, 64, 64]
-    table = capsys.readouterr().out.rpartition("Accuracy in percent")[0]
-    assert "64 test images" in table.splitlines()[-1], "the table shows the larger"
+    sizes = [(c["num_examples"], c["subset"]) for c in (r["conditions"] for r in results(workdir))]
+    assert sizes == [(64, "all"), (64, "all"), (40, "balanced, seed 0"), (40, "balanced, seed 0")]
+    rows = [line for line in capsys.readouterr().out.splitlines() if "| run, best" in line]
+    assert [row.split("|")[2].strip() for row in rows[-2:]] == ["64", "40 (balanced, seed 0)"]
 
 
 def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys):
     overrides = SHORT | {"evaluation": "quick", "test.num_checked": 16}
     main.run(small_runs.config(**overrides), workdir, "evaluate")
     output = capsys.readouterr().out
-    assert "| best pgd20   | " in output and "forward passes each" in output
+    assert "| best pgd20 at 0.15 | " in output and "forward passes each" in output
     checks = files.read_json_lines(workdir / "checks.jsonl")
-    of_best = [check["name"] for check in checks if check["checkpoint"] == "best"]
+    of_best = [
+        check["conditions"]["check"]
+        for check in checks
+        if check["attacked"]["checkpoint"] == "best"
+    ]
     assert of_best == [
         *("budget", "natural", "finite", "logits", "repeatable", "independent"),
         *("zero_gradients", "restarts", "growing_epsilon", "epsilon_one"),
     ]
     for check in checks[: len(of_best)]:
-        verdict = "ok" if check["passed"] else "FAILED"
-        assert f"best {check['name']}: {verdict}: {check['text']}" in output
+        name, outcome = check["conditions"]["check"], check["outcome"]
+        verdict = "ok" if outcome["passed"] else "FAILED"
+        assert f"best {name} at 0.15: {verdict}: {outcome['text']}" in output
     assert "last budget" not in output, "last/ is best/ again"
 
 
@@ -139,27 +183,90 @@ def test_saved_images_break_what_they_are_said_to_break(workdir, kind, dtype):
     natural, broken = data.to_unit(dataset.test.images), 0
     suffix = "_uint8" if kind == "uint8" else ""
     for attack in ("pgd20", "apgd_ce"):
-        file = workdir / "adversarial" / f"step12_{attack}{suffix}_40.npz"
-        with np.load(file) as saved:
-            images, labels, indices, right = (
-                saved[name] for name in ("images", "labels", "indices", "right")
-            )
-        assert images.dtype == dtype and np.bincount(labels).tolist() == [4] * 10
-        np.testing.assert_array_equal(labels, dataset.test.labels[indices])
+        kept, stem = record(workdir, f"{attack}{suffix}")
+        images = np.load(workdir / "adversarial" / f"{stem}.npy")
+        indices, right = kept["indices"], kept["flags"] == 1
+        assert images.dtype == dtype and np.bincount(kept["labels"]).tolist() == [4] * 10
+        labels = dataset.test.labels[indices]
+        np.testing.assert_array_equal(kept["labels"], labels)
         unit = data.to_unit(images)
         assert np.max(np.abs(unit - natural[indices])) <= 0.15 + 1e-6
         np.testing.assert_array_equal(logits_fn(unit).argmax(-1) == labels, right)
         broken += np.sum(~right)
     assert broken > 20
-    lines = files.read_json_lines(workdir / "results.jsonl")
-    assert f"apgd_ce{suffix}" in {r["attack"] for r in lines}
+    saved = sorted(path.name for path in (workdir / "adversarial").iterdir())
+    assert len(saved) == 2, "each image is on the disk once"
 
 
 def test_rounding_to_8_bits_stays_in_the_ball():
     natural = np.array([0, 100, 100, 254, 7], np.uint8)
     delta = np.array([0.031, 0.031, -0.031, 0.031, -0.001])
     adversarial = np.clip(natural / 255 + delta, 0, 1)
-    found = robustness.to_bytes(adversarial, natural, epsilon=0.031)
+    ball = {"epsilon": 0.031}
+    found = to_bytes(adversarial, natural, ball)
     assert found.tolist() == [7, 107, 93, 255, 7], "0.031 is 7.9 grey levels"
-    found = robustness.to_bytes(np.clip(natural / 255 + 8 / 255, 0, 1), natural, epsilon=8 / 255)
+    ball = {"epsilon": 8 / 255}
+    found = to_bytes(np.clip(natural / 255 + 8 / 255, 0, 1), natural, ball)
     assert found.tolist() == [8, 108, 108, 255, 15] and found.dtype == np.uint8
+    with pytest.raises(UsageError, match="expected float32 for attacks in an L2 ball"):
+        to_bytes(adversarial, natural, ball | {"norm": "l2"})
+
+
+def test_evaluations_at_two_radii_stand_beside_each_other(workdir, capsys):
+    """And what was measured before is neither measured nor written again."""
+    first = small_runs.config(evaluation="quick,curve", **{"test.num_checked": 16})
+    main.run(first, workdir, "evaluate")
+    before = [(workdir / name).read_bytes() for name in ("results.jsonl", "checks.jsonl")]
+    second = {"test.epsilon": "0.05", "test.num_checked": 16}
+    main.run(small_runs.config(**second), workdir, "evaluate")
+    both = [(workdir / name).read_bytes() for name in ("results.jsonl", "checks.jsonl")]
+    assert all(
+        len(new) > len(old) and new.startswith(old) for old, new in zip(before, both, strict=True)
+    )
+    radii = {
+        line["conditions"].get("epsilon") for line in results(workdir) if not lines.is_curve(line)
+    }
+    assert radii == {None, 0.15, 0.05}
+    capsys.readouterr()
+    main.run(first, workdir, "evaluate")
+    assert both == [(workdir / name).read_bytes() for name in ("results.jsonl", "checks.jsonl")]
+    table = capsys.readouterr().out
+    page = (workdir / "report.html").read_text()
+    assert "natural |" in table
+    for label in ("pgd20 at 0.15", "pgd20 at 0.05"):
+        assert label in table and label in page
+    for fingerprint in {line["outcome"]["config"] for line in results(workdir)}:
+        config = json.loads((workdir / "evaluation" / f"{fingerprint}.json").read_text())
+        assert config["test"]["epsilon"] in (0.15, 0.05)
+    assert export.main([f"--workdir={workdir}", "--format=safetensors"]) == 0
+    card = pathlib.Path(capsys.readouterr().out.split()[-1]).read_text()
+    for line in results(workdir):
+        conditions, accuracy = line["conditions"], line["outcome"]["accuracy"]
+        if conditions["attack"] == "pgd20":
+            row = (
+                f"| pgd20 | L-infinity {conditions['epsilon']:g} | {labels.settings(conditions)} |"
+            )
+            assert f"{row} {100 * accuracy:.1f} |" in card
+
+
+def test_a_curve_is_drawn_from_its_lines(workdir):
+    main.run(small_runs.config(evaluation="curve"), workdir, "evaluate")
+    points = [line for line in results(workdir) if lines.is_curve(line)]
+    assert [line["conditions"]["epsilon"] / 0.15 for line in points] == pytest.approx(CURVE_SHARES)
+    (curve,) = epsilon_curves.curves(lines.newest(files.read_json_lines(workdir / "results.jsonl")))
+    assert curve.name == "best" and len(curve.points) == len(CURVE_SHARES)
+    accuracies = [point.accuracy for point in curve.points]
+    natural = next(line for line in results(workdir) if line["conditions"]["attack"] == "natural")
+    assert accuracies == sorted(accuracies, reverse=True) and accuracies[-1] < accuracies[0]
+    assert accuracies[0] == natural["outcome"]["accuracy"]
+    assert all(point.low <= point.accuracy <= point.high for point in curve.points)
+    assert 'alt="Accuracy against epsilon"' in (workdir / "report.html").read_text()
+
+
+def test_keeping_images_changes_no_result(workdir):
+    main.run(small_runs.config(), workdir, "evaluate")
+    before = results(workdir)
+    main.run(small_runs.config(**{"test.save_adversarial": "float32"}), workdir, "evaluate")
+    after = results(workdir)
+    assert [lines.key(line) for line in after] == [lines.key(line) for line in before]
+    assert [r["outcome"]["accuracy"] for r in after] == [r["outcome"]["accuracy"] for r in before]

@@ -48,11 +48,11 @@ def problem(num_classes=10, num_examples=130):
 def cascade(net, variables, split, *, batch_size=64, num_devices=1, epsilon=EPSILON, **budget):
     """Results by name: natural accuracy, and AutoAttack's four, each after the one before."""
     run = Evaluator(net, 0, batch_size, jax.local_devices()[:num_devices])
-    results, after = {"natural": run(variables, NamedAttack("natural", None), split)}, "natural"
+    named = NamedAttack("natural", None)
+    results = {"natural": run(variables, named, split)}
     for name, attack in attacks.standard_attacks(epsilon=epsilon, **(SHORT | budget)).items():
-        named = NamedAttack(name, attack, epsilon, after=after)
-        results[name] = run(variables, named, split, before=results[after])
-        after = name
+        before, named = results[named.name], NamedAttack(name, attack, after=named)
+        results[name] = run(variables, named, split, before=before)
     return results
 
 

@@ -4,6 +4,7 @@ import json
 import logging
 import pathlib
 
+import made_lines
 import pytest
 import small_runs
 
@@ -95,18 +96,20 @@ def test_a_run_that_fails_does_not_keep_the_others_and_a_signal_does(config, tmp
 
 
 def test_done_is_of_this_config_at_its_last_step_under_every_attack(tmp_path):
-    config = small_runs.config()
-    kept = settings.as_dict(settings.resolve(config))
-    assert not sweep.is_done(config, tmp_path, 12, {"natural"})
-    files.write_text(tmp_path / "config.json", json.dumps(kept))
-    assert not sweep.is_done(config, tmp_path, 12, {"natural"})
-    lines = [{"checkpoint": "last", "step": 12, "attack": "natural"}]
-    files.write_json_lines(tmp_path / "results.jsonl", lines)
-    assert sweep.is_done(config, tmp_path, 12, {"natural"})
-    assert not sweep.is_done(config, tmp_path, 12, {"natural", "pgd20"})
-    assert not sweep.is_done(config, tmp_path, 14, {"natural"})
+    config = small_runs.config(evaluation="natural,pgd20")
+    resolved = settings.resolve(config)
+    natural, pgd20 = made_lines.conditions(resolved).values()
+    assert not sweep.is_done(config, tmp_path, 12, [natural])
+    files.write_text(tmp_path / "config.json", json.dumps(settings.as_dict(resolved)))
+    assert not sweep.is_done(config, tmp_path, 12, [natural])
+    attacked = made_lines.attacked(resolved, "last", 12)
+    results = [made_lines.result(attacked, attack, 0.5) for attack in (natural, pgd20)]
+    files.write_json_lines(tmp_path / "results.jsonl", results)
+    assert sweep.is_done(config, tmp_path, 12, [natural, pgd20])
+    assert not sweep.is_done(config, tmp_path, 12, [natural, pgd20 | {"epsilon": 0.01}])
+    assert not sweep.is_done(config, tmp_path, 14, [natural])
     config.method.beta1 = 0.7
-    assert not sweep.is_done(config, tmp_path, 12, {"natural"})
+    assert not sweep.is_done(config, tmp_path, 12, [natural])
 
 
 def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsys, monkeypatch):

@@ -24,13 +24,7 @@ def restarts(attack: Callable[..., Array], num_restarts: int) -> Whole:
       misclassified is kept; one that never is keeps its last point. So a success is never lost.
     """
 
-    def restarted(logits_fn: LogitsFn, images: Array, labels: Array, key: Array) -> Array:
-        def again(restart: int, known: _Known) -> _Known:
-            return _attack_again(attack, restart, logits_fn, images, labels, key, known)
-
-        return lax.fori_loop(0, num_restarts, again, _nothing(images, labels))[0]
-
-    return restarted
+    return functools.partial(_restarted, attack=attack, num_restarts=num_restarts)
 
 
 def worst_case(*attacks: Callable[..., Array]) -> Whole:
@@ -42,14 +36,38 @@ def worst_case(*attacks: Callable[..., Array]) -> Whole:
       that is all fooled.
     """
 
-    def worst(logits_fn: LogitsFn, images: Array, labels: Array, key: Array) -> Array:
-        known = _nothing(images, labels)
-        for number, attack in enumerate(attacks):
-            run = functools.partial(_attack_again, attack, number, logits_fn, images, labels, key)
-            known = lax.cond(jnp.all(known[1]), lambda known: known, run, known)
-        return known[0]
+    return functools.partial(_worst, attacks=attacks)
 
-    return worst
+
+# Partials of these, because `NamedAttack` reads the conditions of an attack from its arguments.
+def _restarted(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    attack: Callable[..., Array],
+    num_restarts: int,
+) -> Array:
+    def again(restart: int, known: _Known) -> _Known:
+        return _attack_again(attack, restart, logits_fn, images, labels, key, known)
+
+    return lax.fori_loop(0, num_restarts, again, _nothing(images, labels))[0]
+
+
+def _worst(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    attacks: tuple[Callable[..., Array], ...],
+) -> Array:
+    known = _nothing(images, labels)
+    for number, attack in enumerate(attacks):
+        run = functools.partial(_attack_again, attack, number, logits_fn, images, labels, key)
+        known = lax.cond(jnp.all(known[1]), lambda known: known, run, known)
+    return known[0]
 
 
 def _attack_again(

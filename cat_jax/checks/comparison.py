@@ -1,6 +1,9 @@
 """What the accuracies under several attacks, held together, reveal about each."""
 
+import json
+import re
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +11,7 @@ from cat_jax.checks.findings import Finding, finding
 from cat_jax.errors import UsageError
 
 Flags = Mapping[str, np.ndarray]
+Threats = Mapping[str, Any]  # By attack: equal for attacks that are in the same ball.
 
 CASCADE = ("apgd_ce", "apgd_t", "fab_t", "standard")  # AutoAttack's, each after those before it.
 SIGNIFICANT = 0.01
@@ -17,14 +21,20 @@ UNFINISHED = 0.02
 FEW = 3  # So many examples are chance, whatever their share.
 
 
-def compare(flags: Flags) -> list[Finding]:
+def compare(
+    flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Finding]:
     """Checks that the accuracies of an honest evaluation pass; each only if its attacks are there.
 
+    Only attacks in the same ball are compared, and PGD-20 with PGD-100 only if the number of steps
+    is all that differs.
+
     Args:
-      flags: by the name of an attack, bool [N]: is the example still right? "natural" is no attack;
-        names that end in "_unclipped" are of another threat model. Those of `CASCADE` are each of
-        what withstands the ones before it too: "standard", of all four. Leave out attacks in a
-        larger ball.
+      flags: by the name of an attack, bool [N]: is the example still right? "natural" is no attack.
+        Those of `CASCADE` are each of what withstands the ones before it too: "standard", of all
+        four; "standard_q1000" is the same with another number of Square's queries.
+      conditions: of each attack, as `NamedAttack.conditions` has them. By default names that end in
+        "_unclipped" are of one threat model, and all others of another.
 
     Returns:
       Of natural, steps, steps_unclipped, converged, black_box and strongest those that there are,
@@ -34,15 +44,36 @@ def compare(flags: Flags) -> list[Finding]:
       UsageError: unless all flags are bool, of the same length, and of one example at least.
     """
     _check(flags)
+    threats, settings = _threats(flags, conditions), _settings(flags, conditions)
     rows = [
         _natural(flags),
-        _steps("steps", flags, "pgd20", "pgd100"),
-        _steps("steps_unclipped", flags, "pgd20_unclipped", "pgd100_unclipped"),
-        _converged(flags),
-        _black_box(flags),
-        _strongest(flags),
+        _steps("steps", flags, settings, "pgd20", "pgd100"),
+        _steps("steps_unclipped", flags, settings, "pgd20_unclipped", "pgd100_unclipped"),
+        _converged(flags, settings),
+        _black_box(flags, threats),
+        _strongest(flags, threats),
     ]
     return [row for row in rows if row is not None]
+
+
+def _threats(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) -> Threats:
+    if conditions is None:
+        return {name: name.endswith("_unclipped") for name in flags}
+    ball = ("norm", "epsilon", "clipped")
+    return {name: tuple(conditions[name].get(field) for field in ball) for name in flags}
+
+
+def _settings(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) -> Threats:
+    """By attack: equal for attacks that differ in their number of steps alone."""
+    if conditions is None:
+        return _threats(flags, None)
+    aside = {"attack", "num_steps"}
+    return {
+        name: json.dumps(
+            {k: v for k, v in conditions[name].items() if k not in aside}, sort_keys=True
+        )
+        for name in flags
+    }
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -68,12 +99,12 @@ def _natural(flags: Flags) -> Finding | None:
         "No attack may leave more right than there were: were both run on the same weights and "
         "images, in inference mode, and does the attack ascend?"
     )
-    return finding("natural", gained[name] <= 0, number, meaning)
+    return _of(flags, finding("natural", gained[name] <= 0, number, meaning))
 
 
-def _steps(name: str, flags: Flags, short: str, long: str) -> Finding | None:
+def _steps(name: str, flags: Flags, settings: Threats, short: str, long: str) -> Finding | None:
     """Among the examples that only one of them broke: is it too often the shorter attack?"""
-    if not {short, long} <= set(flags):
+    if not {short, long} <= set(flags) or settings[short] != settings[long]:
         return None
     wins = int(np.sum(flags[short] & ~flags[long]))
     losses = int(np.sum(flags[long] & ~flags[short]))
@@ -83,11 +114,12 @@ def _steps(name: str, flags: Flags, short: str, long: str) -> Finding | None:
         "More steps do worse: the loss misleads its own ascent, by masked gradients or a step too "
         "large. Try a smaller step, APGD, and an attack without gradients (Square)."
     )
-    return finding(name, p >= SIGNIFICANT, number, meaning)
+    return _of((short, long), finding(name, p >= SIGNIFICANT, number, meaning))
 
 
-def _converged(flags: Flags) -> Finding | None:
-    if not {"pgd20", "pgd100"} <= set(flags):
+def _converged(flags: Flags, settings: Threats) -> Finding | None:
+    both = ("pgd20", "pgd100")
+    if not set(both) <= set(flags) or settings["pgd20"] != settings["pgd100"]:
         return None
     lost = int(flags["pgd20"].sum()) - int(flags["pgd100"].sum())
     share = lost / _count(flags)
@@ -96,15 +128,18 @@ def _converged(flags: Flags) -> Finding | None:
         "PGD-20 ends before it has done its worst: its accuracy is too high for this classifier. "
         "Quote PGD-100, or AutoAttack."
     )
-    return finding("converged", share <= UNFINISHED or lost < FEW, number, meaning)
+    return _of(both, finding("converged", share <= UNFINISHED or lost < FEW, number, meaning))
 
 
-def _black_box(flags: Flags) -> Finding | None:
+def _black_box(flags: Flags, threats: Threats) -> Finding | None:
     """Of the cascade, what its last attack, Square, adds; or Square alone beside all the others."""
-    if {"fab_t", "standard"} <= set(flags):
-        missed, by = flags["fab_t"] & ~flags["standard"], "the cascade before it"
-    elif "square" in flags and (others := _same_ball(flags, {"square", "standard"})):
-        missed, by = ~flags["square"] & _right_under_all(others), ", ".join(others)
+    standard, square = (_with_queries(name, flags) for name in ("standard", "square"))
+    if standard and "fab_t" in flags:
+        missed, by = flags["fab_t"] & ~flags[standard], "the cascade before it"
+        compared = ["fab_t", standard]
+    elif square and (others := _same_ball(square, flags, threats, {square, standard})):
+        missed, by = ~flags[square] & _right_under_all(others), ", ".join(others)
+        compared = [square, *others]
     else:
         return None
     number = f"Square breaks {missed.sum()} of {len(missed)} examples that {by} left right."
@@ -113,30 +148,45 @@ def _black_box(flags: Flags) -> Finding | None:
         "attacks by gradient are too high. Report the least over all attacks, with Square at more "
         "queries, and look for what masks them."
     )
-    return finding("black_box", _is_rare(missed, SEARCHED), number, meaning)
+    return _of(compared, finding("black_box", _is_rare(missed, SEARCHED), number, meaning))
 
 
-def _strongest(flags: Flags) -> Finding | None:
-    others = _same_ball(flags, CASCADE)
-    if "standard" not in flags or not others:
+def _strongest(flags: Flags, threats: Threats) -> Finding | None:
+    standard = _with_queries("standard", flags)
+    others = _same_ball(standard, flags, threats, {*CASCADE, standard}) if standard else {}
+    if not others:
         return None
-    missed = flags["standard"] & ~_right_under_all(others)
+    missed = flags[standard] & ~_right_under_all(others)
     number = (
         f"Other attacks break {missed.sum()} of {len(missed)} examples that AutoAttack left right."
     )
     meaning = (
-        "It should be the strongest: was it run at the same epsilon and on the same weights? Its "
+        "It should be the strongest: was it run on the same weights? Its "
         "accuracy is too high: report the least over all attacks."
     )
-    return finding("strongest", _is_rare(missed, STRONGER), number, meaning)
+    return _of(
+        (standard, *others), finding("strongest", _is_rare(missed, STRONGER), number, meaning)
+    )
 
 
-def _same_ball(flags: Flags, without: Collection[str]) -> dict[str, np.ndarray]:
-    """The attacks of the common threat model, but for those in `without`."""
+def _of(attacks: Collection[str], row: Finding) -> Finding:
+    """The finding with the attacks that it compares."""
+    return row._replace(attacks=tuple(attacks))
+
+
+def _with_queries(name: str, flags: Flags) -> str:
+    """ "standard", or "standard_q1000" if that was run; "" for none of them."""
+    return next((attack for attack in flags if re.fullmatch(rf"{name}(_q\d+)?", attack)), "")
+
+
+def _same_ball(
+    attack: str, flags: Flags, threats: Threats, without: Collection[str]
+) -> dict[str, np.ndarray]:
+    """The attacks in the ball of `attack`, but for those in `without`."""
     return {
         name: right
         for name, right in flags.items()
-        if name not in {"natural", *without} and not name.endswith("_unclipped")
+        if name not in {"natural", *without} and threats[name] == threats[attack]
     }
 
 

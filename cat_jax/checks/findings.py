@@ -19,13 +19,13 @@ class Finding(NamedTuple):
       name: of the check.
       passed: is there nothing to say against the robustness?
       text: one line: the number, and if the check failed what it means and what to do.
-      curve: (x, y) of each point, where there is more to draw than to say.
+      attacks: names of those that were compared.
     """
 
     name: str
     passed: bool
     text: str
-    curve: tuple[tuple[float, float], ...] = ()
+    attacks: tuple[str, ...] = ()
 
 
 def finding(name: str, passed: bool, number: str, meaning: str) -> Finding:
@@ -117,9 +117,7 @@ def growing_epsilon(right: Sequence[int], radii: Sequence[float], total: int) ->
         "as it does on masked gradients. Attack without gradients too (Square)."
     )
     number = f"Of {total} images right under APGD, by epsilon: {curve}."
-    points = tuple((radius, n / total) for n, radius in zip(right, radii, strict=True))
-    found = finding("growing_epsilon", rise <= max(1, RISE * total), number, meaning)
-    return found._replace(curve=points)
+    return finding("growing_epsilon", rise <= max(1, RISE * total), number, meaning)
 
 
 def epsilon_one(right: int, total: int) -> Finding:

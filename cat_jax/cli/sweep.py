@@ -4,7 +4,7 @@ import itertools
 import logging
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
 from cat_jax.experiment.fields import FIELDS
-from cat_jax.storage import files, run_folder
+from cat_jax.storage import files, lines, run_folder
 
 logger = logging.getLogger(__name__)
 TRUTHS = {"true": True, "false": False}
@@ -107,17 +107,34 @@ def run_all(
     return finished
 
 
-def is_done(config: ConfigDict, workdir: pathlib.Path, num_steps: int, attacks: set[str]) -> bool:
-    """Whether a workdir has this config, and results of all attacks at its last step."""
+def is_done(
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    num_steps: int,
+    attacks: Sequence[Mapping[str, Any]],
+) -> bool:
+    """Whether a workdir has this config, and results under all conditions at its last step.
+
+    Args:
+      config: of the run.
+      workdir: its folder.
+      num_steps: the last step.
+      attacks: the conditions of each attack, as `NamedAttack.conditions` has them.
+    """
     existing = run_folder.read_config(workdir)
     if existing is None:
         return False
     if settings.fingerprint(existing) != settings.fingerprint(settings.resolve(config)):
         return False
-    lines = files.read_json_lines(workdir / "results.jsonl")
-    last = {line["attack"] for line in lines if line["checkpoint"] == "last"}
-    steps = {line["step"] for line in lines if line["checkpoint"] == "last"}
-    return bool(lines) and steps == {num_steps} and attacks <= last
+    results = lines.with_conditions(files.read_json_lines(workdir / "results.jsonl"))
+    last = [
+        line["conditions"].items()
+        for line in results
+        if (line["attacked"]["checkpoint"], line["attacked"]["step"]) == ("last", num_steps)
+    ]
+    return bool(last) and all(
+        any(all(item in done for item in attack.items()) for done in last) for attack in attacks
+    )
 
 
 def _axis(text: str, config: ConfigDict) -> Axis:

@@ -1,12 +1,11 @@
-"""Accuracy under attack: one flag per example and attack, kept on disk, averaged once."""
+"""Accuracy under attack: one flag per image and attack, kept on disk, averaged once."""
 
 import functools
 import math
-import pathlib
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,19 +18,34 @@ from cat_jax import losses
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.data import Split, padded_batches, to_unit
 from cat_jax.evaluation import results
-from cat_jax.evaluation.results import UNKNOWN, Record, Result
+from cat_jax.evaluation.images import SLACK, allocate, excess_of, natural_images, to_bytes
+from cat_jax.evaluation.results import UNKNOWN, Place, Record, Result
 from cat_jax.runtime import processes
+from cat_jax.storage import provenance
 from cat_jax.types import DEVICES, Array, PyTree
 
-SLACK = 1e-6  # x + epsilon - x exceeds epsilon by up to 3e-8 in float32.
+__all__ = ["SLACK", "Evaluator", "NamedAttack", "attack_batch"]
+
+
+class _Job(NamedTuple):
+    """One attack on a split: what is compiled, at which radius, and where its results go."""
+
+    attack: Callable[..., Any]
+    epsilon: float | None
+    named: NamedAttack
+    size: int
+    place: Place | None
+    keep: str
+    on_batch: Callable[[int], object]
 
 
 class Evaluator:
     """A classifier's accuracies; each attack is compiled once and serves every checkpoint.
 
-    Noise belongs to (seed, attack, index in the data set): flags depend neither on the batch
-    size nor on the number of devices and processes. Batches are of one shape; where an attack has
-    fewer examples than half of that, of the half, a quarter and so on.
+    An attack is its function and its arguments: two with one name are two attacks. Noise belongs
+    to (seed, name of the attack, index in the data set): flags depend neither on the batch size
+    nor on the number of devices and processes. Batches are of one shape; where an attack has
+    fewer images than half of that, of the half, a quarter and so on.
     """
 
     def __init__(
@@ -43,11 +57,11 @@ class Evaluator:
     ) -> None:
         self._classifier = classifier
         self._seed = seed
-        self._batch_size, self._num_devices = batch_size, len(devices)
+        self._batch_size, self._devices = batch_size, devices
         mesh = Mesh(np.array(devices), (DEVICES,))
         self._split = NamedSharding(mesh, PartitionSpec(DEVICES))
-        self._whole = NamedSharding(mesh, PartitionSpec())
-        self._compiled: dict[str, Callable[..., Any]] = {}
+        self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._compiled: dict[Hashable, Callable[..., Any]] = {}
 
     def __call__(
         self,
@@ -57,125 +71,189 @@ class Evaluator:
         *,
         indices: np.ndarray | None = None,
         before: Result | None = None,
-        file: pathlib.Path | None = None,
-        identity: str = "",
-        keep_images: bool = False,
+        place: Place | None = None,
+        keep: str = "none",
         on_batch: Callable[[int], object] = lambda count: None,
     ) -> Result:
-        """Attacks every example of `split` once.
+        """Attacks every image of `split` once.
 
         Args:
           variables: the classifier's parameters and running statistics.
           named: the attack.
-          split: the examples.
-          indices: [N], of the examples in the data set, if `split` is a part of it.
+          split: the images and labels.
+          indices: [N], of the images in the data set, if `split` is a part of it.
           before: result of the attack before in a cascade: only what is still right is attacked.
-          file: where the record is kept after each batch; a later call with the same `identity`
-            goes on from there.
-          identity: says what the record is of: weights, attack and data.
-          keep_images: keep the adversarial images too.
-          on_batch: told how many examples are known after each batch.
+          place: files of the evaluation, written after each batch; a later call continues there.
+          keep: which adversarial images to return: "none", "float32", or "uint8", rounded to the
+            nearest 8-bit images in the ball. With a `place` they are on disk and not in memory.
+          on_batch: function of the number of images that are done, called after each batch.
 
         Raises:
           RuntimeError: if the attack leaves its ball or the pixel range.
+          UsageError: if the attack has no radius.
         """
-        started = time.monotonic()
+        size = self._size(len(split.labels) if before is None else int(before.flags.sum()))
+        job = _Job(self._compile(named), None, named, size, place, keep, on_batch)
+        return self._run(job, variables, split, indices, before)
+
+    def curve(
+        self,
+        variables: PyTree,
+        named: NamedAttack,
+        split: Split,
+        epsilons: Iterable[float],
+        *,
+        indices: np.ndarray | None = None,
+        places: Mapping[float, Place] | None = None,
+        on_batch: Callable[[int], object] = lambda count: None,
+    ) -> dict[float, Result]:
+        """Results at several radii, from the smallest to the largest, with one compilation.
+
+        The step size of the attack keeps its ratio to the radius. Each radius attacks the images
+        that the smaller ones left right, because its ball holds theirs: accuracies never rise.
+
+        Args:
+          variables, split, indices, on_batch: as for a call.
+          named: the attack, at any radius above 0. It has to trace its radius.
+          epsilons: the radii.
+          places: files of each radius.
+        """
+        found: dict[float, Result] = {}
+        attack, size, before = self._compile(named), self._size(self._batch_size), None
+        for point in named.along(epsilons):
+            epsilon = point.conditions["epsilon"]
+            place = (places or {}).get(epsilon)
+            job = _Job(attack, epsilon, point, size, place, "none", on_batch)
+            found[epsilon] = before = self._run(job, variables, split, indices, before)
+        return found
+
+    def _run(
+        self,
+        job: _Job,
+        variables: PyTree,
+        split: Split,
+        indices: np.ndarray | None,
+        before: Result | None,
+    ) -> Result:
+        started, name, conditions = time.monotonic(), job.named.name, job.named.conditions
         indices = np.arange(len(split.labels)) if indices is None else indices
-        variables = processes.spread(variables, self._whole)
-        attack = self._compile(named)
-        key = jax.random.fold_in(jax.random.key(self._seed), zlib.crc32(named.name.encode()))
-        blank = _blank(split, before, keep_images)
-        record = processes.from_first(lambda: results.read(file, identity, blank))
-        spent = record.seconds
-        unknown = np.flatnonzero(record.flags == UNKNOWN)
-        if len(unknown) < len(record.flags):
-            on_batch(len(record.flags) - len(unknown))
-        batch_size = self._size(len(split.labels) if before is None else int(before.flags.sum()))
-        for places, count in padded_batches(len(unknown), batch_size):
-            chosen = unknown[places]
+        variables = processes.spread(variables, self._replicated)
+        key = jax.random.fold_in(jax.random.key(self._seed), zlib.crc32(name.encode()))
+        images, is_new = allocate(job.place, split, job.keep)
+        blank = results.unknown(split.labels, indices)
+        record = processes.from_first(lambda: results.read(job.place, blank, images_lost=is_new))
+        _skip_fooled(record, split, before, images)
+        spent, todo = record.seconds, _todo(record, images)
+        if done := len(split.labels) - len(todo):
+            job.on_batch(done)
+        for places, count in padded_batches(len(todo), job.size):
+            chosen, new = todo[places], todo[places][:count]
             batch = split.take(chosen)
             arguments = processes.spread((*batch, indices[chosen]), self._split)
-            right, queries, found = jax.device_get(attack(variables, key, *arguments))
-            excess = _excess(named, batch.images, found)
-            new = chosen[:count]
+            outputs = job.attack(job.epsilon, variables, key, *arguments)
+            right, queries, adversarial = jax.device_get(outputs)
+            excess = excess_of(name, conditions, batch.images, adversarial)
             record.flags[new], record.queries[new] = right[:count], queries[:count]
-            if keep_images:
-                record.adversarial[new] = found[:count]
-            seconds = spent + time.monotonic() - started
-            record = record._replace(seconds=seconds, excess=max(excess, record.excess))
-            results.write(file, identity, record)
-            on_batch(int((record.flags != UNKNOWN).sum()))
-        flags, queries, adversarial, seconds, excess = record
-        kept = adversarial if keep_images else None
-        return Result(named.name, flags == 1, queries, kept, seconds, excess)
+            if images is not None:
+                rounds = images.dtype == np.uint8
+                kept = to_bytes(adversarial, batch.images, conditions) if rounds else adversarial
+                images[new], record.stored[new] = kept[:count], True
+            record = record._replace(
+                seconds=spent + time.monotonic() - started, excess=max(excess, record.excess)
+            )
+            record, done = self._save(job.place, record, images), done + count
+            job.on_batch(done)
+        if not record.origin:  # No image was left to attack.
+            record = self._save(job.place, record, images)
+        ends = (record.seconds, record.excess, record.origin)
+        return Result(name, conditions, record.flags == 1, record.queries, images, *ends)
+
+    def _save(self, place: Place | None, record: Record, images: np.ndarray | None) -> Record:
+        """Writes images, then the flags that say that they are there."""
+        if isinstance(images, np.memmap):
+            images.flush()
+        origin = self._origin | {"date": provenance.now()}
+        record = record._replace(origin=origin | ({"config": place.config} if place else {}))
+        if place is not None:
+            results.write(place, record)
+        return record
+
+    @functools.cached_property
+    def _origin(self) -> dict[str, Any]:
+        return provenance.measurement(self._devices[0].device_kind)
 
     def _size(self, num_attacked: int) -> int:
         """The size of batches: halved while they hold all, a multiple of the number of devices."""
-        size = self._batch_size
+        size, num_devices = self._batch_size, len(self._devices)
         while size > 1 and (half := math.ceil(size / 2)) >= num_attacked:
             size = half
-        return math.ceil(size / self._num_devices) * self._num_devices
+        return math.ceil(size / num_devices) * num_devices
 
     def _compile(self, named: NamedAttack) -> Callable[..., Any]:
-        if named.name not in self._compiled:
-            self._compiled[named.name] = jax.jit(
-                functools.partial(attack_batch, self._classifier, named), out_shardings=self._whole
+        """The function of (radius or None, variables, key, images, labels, indices)."""
+        identity = (named.identity, named.queries)
+        if identity not in self._compiled:
+            self._compiled[identity] = jax.jit(
+                functools.partial(attack_batch, self._classifier, named),
+                out_shardings=self._replicated,
             )
-        return self._compiled[named.name]
+        return self._compiled[identity]
 
 
 def attack_batch(
     classifier: nn.Module,
     named: NamedAttack,
+    epsilon: Array | None,
     variables: PyTree,
     key: Array,
     images: Array,
     labels: Array,
     indices: Array,
 ) -> tuple[Array, Array, Array]:
-    """Which examples are still right, [B], forward passes on each, [B], and the images.
+    """Which images are still right, [B], forward passes on each, [B], and the images.
 
     At full float32 precision: matrix units would otherwise round to fewer bits.
+
+    Args:
+      classifier, variables: the network and its parameters and statistics.
+      named: the attack.
+      epsilon: radius in place of the attack's own; None: its own.
+      key: of the attack; that of an image derives from it and its index.
+      images: [B, H, W, C], uint8, or floats in [0, 1].
+      labels, indices: [B].
     """
     with jax.default_matmul_precision("highest"):
         logits_fn = Partial(classifier.apply, variables)
         natural = to_unit(images)
         queries = jnp.full(labels.shape, named.queries, jnp.int32)
-        if named.attack is None:
-            found, queries = natural, jnp.zeros_like(queries)
+        attack = named.attack if epsilon is None else named.at(epsilon).attack
+        if attack is None:
+            adversarial, queries = natural, jnp.zeros_like(queries)
         else:
             keys = jax.vmap(functools.partial(jax.random.fold_in, key))(indices)
-            found = named.attack(logits_fn, natural, labels, keys)
-            if isinstance(found, tuple):
-                found, queries = found
-        return losses.is_right(logits_fn(found), labels), queries, found
+            adversarial = attack(logits_fn, natural, labels, keys)
+            if isinstance(adversarial, tuple):
+                adversarial, queries = adversarial
+        return losses.is_right(logits_fn(adversarial), labels), queries, adversarial
 
 
-def _blank(split: Split, before: Result | None, keep_images: bool) -> Record:
-    """The record before any batch: what the attack before has broken is known already."""
-    images, labels = split
-    record = results.unknown(len(labels), images.shape[1:], keep_images=keep_images)
-    if before is not None:
-        record.flags[~before.flags] = 0
-        if before.adversarial is not None and keep_images:
-            record.adversarial[:] = before.adversarial
-    return record
+def _skip_fooled(
+    record: Record, split: Split, before: Result | None, images: np.ndarray | None
+) -> None:
+    """Writes into a record, and into `images`, what the attack before has broken already."""
+    if before is None:
+        return
+    fooled = ~before.flags
+    record.flags[fooled] = 0
+    if images is None:
+        return
+    new = fooled & ~record.stored
+    earlier = before.adversarial
+    images[new] = natural_images(split, new, images.dtype) if earlier is None else earlier[new]
+    record.stored[new] = True
 
 
-def _excess(named: NamedAttack, images: np.ndarray, found: np.ndarray) -> float:
-    """By how much the worst of the images `found` breaks the attack's rules, in float64.
-
-    Raises:
-      RuntimeError: if that is more than rounding: its accuracy would mean nothing.
-    """
-    natural = images / np.float64(255) if images.dtype == np.uint8 else images
-    candidate = found.astype(np.float64)
-    excess = float(np.max(np.abs(candidate - natural))) - named.epsilon
-    if named.clipped:
-        excess = max(excess, float(-np.min(candidate)), float(np.max(candidate)) - 1.0)
-    if not excess <= SLACK:  # So put that NaN is refused.
-        raise RuntimeError(
-            f"{named.name} left its ball or the pixel range by {excess:.2e}; "
-            f"expected at most {SLACK:.0e}: its numbers would mean nothing."
-        )
-    return excess
+def _todo(record: Record, images: np.ndarray | None) -> np.ndarray:
+    """Indices of the images that are still to be attacked."""
+    missing = record.flags == UNKNOWN
+    return np.flatnonzero(missing if images is None else missing | ~record.stored)

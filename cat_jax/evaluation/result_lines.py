@@ -1,7 +1,7 @@
-"""The lines of results.jsonl and checks.jsonl: what they say, and putting them there."""
+"""The lines of results.jsonl and checks.jsonl: their parts, and writing them."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cat_jax import data
@@ -9,67 +9,108 @@ from cat_jax.checks import Finding
 from cat_jax.evaluation.results import Result
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import Experiment
-from cat_jax.storage import provenance, run_folder
+from cat_jax.storage import files, lines
+from cat_jax.weights.loading import Loaded, describe_short
+
+Part = dict[str, Any]
 
 
-def write(
-    workdir: pathlib.Path,
-    of_checkpoint: dict[str, Any],
-    results: Sequence[Result],
-    findings: Sequence[Finding],
-) -> None:
-    """Puts what was found of a checkpoint in place of what was there of it.
-
-    Args:
-      workdir: of the run.
-      of_checkpoint: what its lines have in common: "checkpoint", "step" and the rest.
-      results: of its attacks.
-      findings: of its checks.
-    """
-    lines = [of_checkpoint | line(result) for result in results]
-    by = ("checkpoint", "attack", "num_examples")
-    run_folder.replace_lines(workdir / "results.jsonl", lines, *by)
-    named = {name: of_checkpoint[name] for name in ("checkpoint", "step")}
-    lines = [named | finding._asdict() for finding in findings]
-    run_folder.replace_lines(workdir / "checks.jsonl", lines, "checkpoint", "name")
-
-
-def describe(
-    experiment: Experiment, dataset: data.Dataset, num_devices: int | None
-) -> dict[str, Any]:
-    """What the lines of a run in results.jsonl have in common.
+def attacked_run(
+    experiment: Experiment, dataset: data.Dataset, checkpoint: str, step: int, meta: Part
+) -> Part:
+    """What is attacked: a checkpoint of a run, and how it was trained.
 
     Args:
-      experiment: that was evaluated.
+      experiment: of the run.
       dataset: its data.
-      num_devices: that the last steps were made on, where that is known.
+      checkpoint: "best", "last", or one of their averages.
+      step: number of updates.
+      meta: of the checkpoint.
     """
     config = experiment.config
-    return {
-        "dataset": config.dataset,
-        "classifier": config.classifier.name,
+    return _attacked(experiment, dataset) | {
         "method": config.method.name,
         "variant": config.variant,
         "seed": config.seed,
-        "num_devices": num_devices,
-        "sync_batch_norm": config.sync_batch_norm,
+        "checkpoint": checkpoint,
+        "step": step,
+        "file": None,
         "conventions": config.conventions,
         "selection": config.selection if config.num_validation else "none",
-        "data_sha": dataset.fingerprint[:12],
-        "config_sha": settings.fingerprint(config),
-        "git_sha": provenance.git_sha(),
-        "versions": provenance.versions(),
+        "num_devices": meta.get("num_devices"),
+        "sync_batch_norm": config.sync_batch_norm,
+        "training": settings.training_conventions(config),
     }
 
 
-def line(result: Result) -> dict[str, Any]:
-    """What is a result's own in its line of results.jsonl."""
+def attacked_file(experiment: Experiment, dataset: data.Dataset, loaded: Loaded) -> Part:
+    """What is attacked: weights from a file, of whose training nothing is known."""
+    names = (
+        *("method", "variant", "seed", "checkpoint", "step", "conventions", "selection"),
+        *("num_devices", "sync_batch_norm", "training"),
+    )
+    file = {"name": loaded.file.name, "sha256": loaded.digest}
+    return _attacked(experiment, dataset) | dict.fromkeys(names) | {"file": file}
+
+
+def _attacked(experiment: Experiment, dataset: data.Dataset) -> Part:
+    config = experiment.config
     return {
-        "attack": result.attack,
+        "dataset": config.dataset,
+        "data_sha": dataset.fingerprint[:12],
+        "classifier": describe_short(experiment.classifier),
+        "normalize": bool(getattr(experiment.classifier, "mean", ())),
+    }
+
+
+def result_line(attacked: Part, conditions: Mapping[str, Any], result: Result) -> Part:
+    """A line of results.jsonl.
+
+    Args:
+      attacked: of the weights.
+      conditions: the attack's own, and the images that it was run on.
+      result: of the attack.
+    """
+    outcome = {
         "accuracy": result.accuracy,
-        "num_examples": len(result.flags),
-        "interval": result.interval,
+        "interval": list(result.interval),
         "num_attacked": result.num_attacked,
         "mean_queries": round(result.mean_queries, 1),
         "seconds": round(result.seconds, 2),
     }
+    return {
+        "attacked": dict(attacked),
+        "conditions": dict(conditions),
+        "outcome": outcome | dict(result.origin),
+    }
+
+
+def check_line(
+    attacked: Part, conditions: Mapping[str, Any], finding: Finding, origin: Mapping[str, Any]
+) -> Part:
+    """A line of checks.jsonl; arguments as for `result_line`, `origin` as in `Result`."""
+    outcome = {"passed": finding.passed, "text": finding.text}
+    return {
+        "attacked": dict(attacked),
+        "conditions": {"check": finding.name} | dict(conditions),
+        "outcome": outcome | dict(origin),
+    }
+
+
+def write(workdir: pathlib.Path, results: Sequence[Part], checks: Sequence[Part]) -> None:
+    """Adds lines to results.jsonl and checks.jsonl; each replaces the line with its key.
+
+    A check that says what its line says already leaves the line, with its date, as it was.
+    """
+    lines.replace(workdir / "results.jsonl", results)
+    old = lines.with_conditions(files.read_json_lines(workdir / "checks.jsonl"))
+    known = {lines.key(line): dict(line) for line in old}
+    lines.replace(workdir / "checks.jsonl", [_unchanged(line, known) for line in checks])
+
+
+def _unchanged(line: Part, known: Mapping[str, Part]) -> Part:
+    before = known.get(lines.key(line))
+    names = ("passed", "text")
+    if before and all(before["outcome"].get(n) == line["outcome"][n] for n in names):
+        return before
+    return line

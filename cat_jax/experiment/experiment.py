@@ -14,10 +14,10 @@ from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
 from cat_jax.experiment.batch_statistics import check_batch_statistics
+from cat_jax.experiment.evaluation_attacks import evaluation_attacks, evaluation_curve
 from cat_jax.experiment.method import build_method
 from cat_jax.experiment.network import build_networks, for_training
 from cat_jax.experiment.optimizer import build_optimizer
-from cat_jax.experiment.suites import evaluation_attacks
 from cat_jax.methods import Method
 from cat_jax.step.phases import Phases
 from cat_jax.step.skipping import skip_non_finite
@@ -50,6 +50,7 @@ class Experiment:
       phases: what the step is made of, for those who look at its parts.
       augment: of the training images, the first thing in a step.
       attacks: what the trained classifier is tested by.
+      curve: attack and radii of accuracy against epsilon; None: it is not measured.
     """
 
     config: ConfigDict
@@ -64,6 +65,7 @@ class Experiment:
     phases: Phases
     augment: data.Augment
     attacks: list[NamedAttack]
+    curve: tuple[NamedAttack, list[float]] | None
 
     def begin(self) -> TrainState:
         """`init()`, the same bits, compiled in a quarter of the time: a long program, run once."""
@@ -141,4 +143,5 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         Phases(method, *trained, theta_tx, phi_tx, config.num_parts),
         augment,
         evaluation_attacks(config),
+        evaluation_curve(config),
     )

@@ -1,126 +1,151 @@
-"""The attacks of validation and of the tables, by name."""
+"""The attacks of the tables as data: by name, a function of `cat_jax.attacks` and its arguments.
 
-import functools
-from collections.abc import Callable
+`evaluation_attacks` builds them. What reads results takes their conditions from here, without JAX.
+"""
+
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from cat_jax import attacks
-from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import check_choice
-from cat_jax.types import Array
+from cat_jax.experiment.limits import MAX_RADIUS
+from cat_jax.storage import lines
 
-NATURAL = NamedAttack("natural", None)
+# The radii of a curve, in those of the tests.
+CURVE_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+STANDARD_QUERIES = 5000  # Of AutoAttack's Square, and of the paper's.
 
 
-def validation_attacks(config: ConfigDict) -> tuple[NamedAttack, NamedAttack]:
-    """PGD, whose accuracy, added to the natural one, chooses best/; and FGSM.
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """An attack of a suite.
 
-    Where a classifier withstands the second but not the first, it defends against one step only.
+    Attributes:
+      name: that results give it.
+      function: its name in `cat_jax.attacks`; "" for natural accuracy.
+      arguments: of the function, all that the suite sets.
+      num_restarts: random starts of the attack as a whole; 0: it runs once.
+      after: name of the attack before it in a cascade.
+      queries: forward passes on each image, where the attack does not count them.
     """
-    settings = config.validation
-    epsilon = settings.epsilon
-    both: dict[str, Any] = dict(epsilon=epsilon, pixel_range=(0.0, 1.0) if settings.clip else None)
-    pgd = functools.partial(
-        attacks.pgd,
-        step_size=settings.step_size,
-        num_steps=settings.num_steps,
-        random_start=settings.random_start,
-        **both,
-    )
-    fgsm = functools.partial(attacks.fgsm, **both)
-    return (
-        NamedAttack(f"pgd{settings.num_steps}", pgd, epsilon, settings.clip),
-        NamedAttack("fgsm", fgsm, epsilon, settings.clip),
-    )
+
+    name: str
+    function: str = ""
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    num_restarts: int = 0
+    after: str = ""
+    queries: int = 1
+
+    def agrees(self, conditions: Mapping[str, Any]) -> bool:
+        """Whether the conditions of a result are those that the suite sets."""
+        arguments = dict(self.arguments)
+        if "pixel_range" in arguments:
+            arguments["clipped"] = arguments.pop("pixel_range") is not None
+        expected = {"attack": self.name, **arguments}
+        if self.function:
+            expected["restarts"] = max(self.num_restarts, 1)
+        return all(conditions.get(name) == value for name, value in expected.items())
 
 
-def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
+NATURAL = Listed("natural")
+
+
+def listed(config: ConfigDict) -> list[Listed]:
     """The attacks that `config.evaluation` names, each behind the one that it follows.
+
+    Args:
+      config: as `settings.resolve` left it.
 
     Raises:
       UsageError: for a name that is neither a suite nor an attack.
     """
     paper, standard = _paper(config.test), _standard(config.test)
-    known = {named.name: named for named in [NATURAL, *paper, *standard]}
+    known = {attack.name: attack for attack in [NATURAL, *paper, *standard]}
+    # By the plain name too: square_q1000 is the Square of a config with 1,000 queries.
+    counted = {name: _counted(name, config.test) for name in ("square", "standard")}
+    known |= {name: known[full] for name, full in counted.items() if full in known}
     suites: dict[str, list[str]] = {
         "none": [],
         "quick": [name for name in ("natural", "pgd20", "pgd20_unclipped") if name in known],
-        "paper": ["natural", *(named.name for named in paper)],
-        "standard": ["natural", *(named.name for named in standard)],
+        "paper": ["natural", *(attack.name for attack in paper)],
+        "curve": ["natural"],
     }
-    chosen: dict[str, NamedAttack] = {}
+    if standard:
+        suites["standard"] = ["natural", *(attack.name for attack in standard)]
+    chosen: dict[str, Listed] = {}
     for word in config.evaluation.split(","):
-        check_choice("config.evaluation", word, [*suites, *known])
+        check_choice("config.evaluation", word, dict.fromkeys([*suites, *known]))
         for name in suites.get(word, [word]):
             chain = [known[name]]
             while chain[0].after:
                 chain.insert(0, known[chain[0].after])
-            chosen |= {named.name: named for named in chain}
+            chosen |= {attack.name: attack for attack in chain}
     return list(chosen.values())
 
 
-def _paper(settings: ConfigDict) -> list[NamedAttack]:
+def curve(config: ConfigDict) -> tuple[Listed, list[float]] | None:
+    """The attack of accuracy against epsilon and its radii, if `config.evaluation` names it.
+
+    It is the PGD-20 of the tables; its radii are multiples of the one of the tests.
+    """
+    if not {"curve", "paper"} & set(config.evaluation.split(",")):
+        return None
+    pgd = next(attack for attack in _paper(config.test) if attack.name == "pgd20")
+    most = MAX_RADIUS[config.test.norm]
+    radii = sorted({min(share * config.test.epsilon, most) for share in CURVE_SHARES})
+    return dataclasses.replace(pgd, name=lines.CURVE), radii
+
+
+def _counted(name: str, settings: ConfigDict) -> str:
+    """ "standard", or with another number of Square's queries "standard_q1000"."""
+    number = settings.num_queries
+    return name if number == STANDARD_QUERIES else f"{name}_q{number}"
+
+
+def _paper(settings: ConfigDict) -> list[Listed]:
     """The attacks of the paper's tables, in their order (sec. 5.1); then those it does not have."""
-    epsilon, step_size, cw_epsilon = settings.epsilon, settings.step_size, settings.cw_epsilon
-    fixed: dict[str, Any] = dict(epsilon=epsilon, step_size=step_size, random_start=False)
+    step_size = settings.step_size
+    ball: dict[str, Any] = dict(epsilon=settings.epsilon, norm=settings.norm)
 
-    def pgd(name: str, num_steps: int, **kwargs: Any) -> NamedAttack:
-        attack = functools.partial(attacks.pgd, num_steps=num_steps, **(fixed | kwargs))
-        clipped = kwargs.get("pixel_range", ()) is not None
-        return NamedAttack(name, attack, epsilon, clipped, queries=num_steps)
+    def pgd(name: str, num_steps: int, num_restarts: int = 0, **more: Any) -> Listed:
+        fixed = dict(num_steps=num_steps, step_size=step_size, random_start=num_restarts > 0)
+        queries = num_restarts * (num_steps + 1) if num_restarts else num_steps
+        return Listed(name, "pgd", ball | fixed | more, num_restarts, queries=queries)
 
-    cw_inf = functools.partial(
-        attacks.cw_linf,
-        epsilon=cw_epsilon,
-        step_size=step_size,
-        num_steps=30,
-        kappa=settings.cw_kappa,
-        random_start=settings.cw_random_start,
-    )
-    made = [
-        NamedAttack("fgsm", functools.partial(attacks.fgsm, epsilon=epsilon), epsilon),
-        pgd("pgd20", 20),
-        pgd("pgd100", 100),
-        NamedAttack("cw_inf", cw_inf, cw_epsilon, queries=30),
+    attacks = [Listed("fgsm", "fgsm", ball), pgd("pgd20", 20), pgd("pgd100", 100)]
+    if settings.norm == "linf":
+        cw_inf: dict[str, Any] = dict(epsilon=settings.cw_epsilon, step_size=step_size)
+        cw_inf |= dict(kappa=settings.cw_kappa, random_start=settings.cw_random_start)
+        attacks.append(Listed("cw_inf", "cw_linf", cw_inf | dict(num_steps=30), queries=30))
         # It leaves what is wrong already, so that running it there would change nothing.
-        NamedAttack("square", _square(epsilon, settings.num_queries), epsilon, after="natural"),
-    ]
+        attacks.append(_square("square", settings, after="natural"))
     if settings.unclipped:
-        made += [pgd(f"pgd{n}_unclipped", n, pixel_range=None) for n in (20, 100)]
+        attacks += [pgd(f"pgd{n}_unclipped", n, pixel_range=None) for n in (20, 100)]
     if (num_restarts := settings.num_restarts) > 0:
-        one = functools.partial(attacks.pgd, num_steps=40, **(fixed | dict(random_start=True)))
-        attack = attacks.restarts(one, num_restarts)
-        queries = num_restarts * (40 + 1)
-        name = f"pgd40_restarts{num_restarts}"
-        made.append(NamedAttack(name, attack, epsilon, queries=queries))
-    return made
+        attacks.append(pgd(f"pgd40_restarts{num_restarts}", 40, num_restarts))
+    return attacks
 
 
-def _standard(settings: ConfigDict) -> list[NamedAttack]:
+def _standard(settings: ConfigDict) -> list[Listed]:
     """AutoAttack's cascade (`attacks.standard`). Its last member, Square, gives it its name."""
-    epsilon = settings.epsilon
-    found = attacks.standard_attacks(epsilon=epsilon)
+    if settings.norm != "linf":
+        return []  # Our APGD, FAB and Square attack in L-infinity balls.
+    ball: dict[str, Any] = dict(epsilon=settings.epsilon)
     num_steps, num_targets = 100, 9
+    targets = dict(num_targets=num_targets)
     # Forward passes: one on the natural images, then at each point, of which FAB looks at two.
     run = num_steps + 1
-    queries = (1 + run, 1 + num_targets * run, 1 + num_targets * 2 * num_steps)
-    names = ("apgd_ce", "apgd_t", "fab_t")
-    afters = ("natural", *names)
-    gradients = [
-        NamedAttack(name, found[name], epsilon, after=after, queries=forwards)
-        for name, after, forwards in zip(names, afters, queries, strict=False)
+    steps = ball | dict(num_steps=num_steps)
+    return [
+        Listed("apgd_ce", "apgd", steps, after="natural", queries=1 + run),
+        Listed("apgd_t", "apgd_t", steps | targets, 0, "apgd_ce", 1 + num_targets * run),
+        Listed("fab_t", "fab_t", steps | targets, 0, "apgd_t", 1 + num_targets * 2 * num_steps),
+        _square("standard", settings, after="fab_t"),
     ]
-    square = _square(epsilon, settings.num_queries)
-    return [*gradients, NamedAttack("standard", square, epsilon, after="fab_t")]
 
 
-def _square(epsilon: float, num_queries: int) -> Callable[..., tuple[Array, Array]]:
-    """Square, with the number of queries that each image took."""
-
-    def square(*args: Any) -> tuple[Array, Array]:
-        found = attacks.square_with_queries(*args, epsilon=epsilon, num_queries=num_queries)
-        return found.adversarial, found.queries
-
-    return square
+def _square(name: str, settings: ConfigDict, after: str) -> Listed:
+    arguments = dict(epsilon=settings.epsilon, num_queries=settings.num_queries)
+    return Listed(_counted(name, settings), "square_counted", arguments, after=after)

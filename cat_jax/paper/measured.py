@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from cat_jax.experiment import labels, suites
 from cat_jax.intervals import wilson
 from cat_jax.paper.rows import Row, Table, source
-from cat_jax.storage import run_folder
+from cat_jax.storage import lines, run_folder
+from cat_jax.storage.lines import Line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +31,11 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A workdir: `config` by dotted paths, the lines of its files, and its last step."""
+    """A workdir: `config` by dotted paths, and the lines of its files.
+
+    Results and checks are those lines that state their conditions; `remark` counts the others.
+    `points` are those of accuracy against epsilon.
+    """
 
     workdir: pathlib.Path
     config: Mapping[str, Any]
@@ -37,6 +43,8 @@ class Run:
     metrics: Sequence[Mapping[str, Any]]
     commands: Sequence[Mapping[str, Any]]
     checks: Sequence[Mapping[str, Any]]
+    points: Sequence[Mapping[str, Any]] = ()
+    remark: str = ""
 
     @property
     def seed(self) -> int:
@@ -46,15 +54,14 @@ class Run:
     @property
     def step(self) -> int:
         """The last step in metrics.jsonl and results.jsonl."""
-        return max((line.get("step") or 0 for line in (*self.metrics, *self.results)), default=0)
+        evaluated = [line["attacked"]["step"] or 0 for line in self.results]
+        return max([*evaluated, *(line["step"] for line in self.metrics)], default=0)
 
     @property
     def images(self) -> str:
         """ "500 test images" where the results are of a part of the test split; or ""."""
         full = source(self.config["dataset"]).num_test
-        sizes = [line["num_examples"] for line in self.results] or [
-            self.config["test.num_examples"]
-        ]
+        sizes = [_size(line) for line in self.results] or [self.config["test.num_examples"]]
         return f"{min(sizes)} test images" if 0 < min(sizes) < full else ""
 
     @property
@@ -64,8 +71,24 @@ class Run:
 
 
 def views(run: Run, row: Row) -> list[Run]:
-    """The run with the results that its row asks for, once for each set of images."""
-    return [run]
+    """The run with the results that its row asks for, once for each set of images.
+
+    A result belongs to a row only if it was measured as the row's config measures it: at that
+    radius, with those steps. The images on which the most attacks were run are the first.
+    """
+    config = row.resolved({"evaluation": "paper,standard"})
+    suite = suites.listed(config)
+    groups: dict[str, list[Line]] = {}
+    for line in lines.newest(run.results):
+        is_best = line["attacked"]["checkpoint"] == "best"
+        if is_best and any(attack.agrees(line["conditions"]) for attack in suite):
+            groups.setdefault(labels.images(line["conditions"]), []).append(line)
+    by_size = sorted(groups.values(), key=lambda group: (-len(group), -_size(group[0])))
+    return [dataclasses.replace(run, results=group) for group in by_size or [[]]]
+
+
+def _size(line: Line) -> int:
+    return int(line["conditions"]["num_examples"])
 
 
 def numbers(run: Run, table: Table) -> dict[str, Number]:
@@ -97,15 +120,13 @@ def _combined(parts: Sequence[Number], mean: bool) -> Number:
 
 
 def _of_results(run: Run) -> dict[str, Number]:
-    """Of best/, on as many images as there are."""
-    found: dict[str, Number] = {}
+    """The accuracies of a run as `views` returns it, by the names of the attacks."""
+    accuracies = {}
     for line in run.results:
-        known = found.get(line["attack"])
-        if line["checkpoint"] == "best" and (known is None or line["num_examples"] > known.size):
-            low, high = line["interval"]
-            size = line["num_examples"]
-            found[line["attack"]] = Number(line["accuracy"], (high - low) / 2, size)
-    return found
+        low, high = line["outcome"]["interval"]
+        number = Number(line["outcome"]["accuracy"], (high - low) / 2, _size(line))
+        accuracies[line["conditions"]["attack"]] = number
+    return accuracies
 
 
 def curve(run: Run) -> list[dict[str, float]]:

@@ -43,7 +43,8 @@ def status(match: Match | None, table: Table) -> str:
     lacking = [column for column in table.columns if column not in numbers]
     if not lacking:
         return "done"
-    return f"trained, not evaluated: {', '.join(lacking)}"
+    text = f"trained, not evaluated: {', '.join(lacking)}"
+    return f"{text} ({run.remark.rstrip('.')})" if run.remark else text
 
 
 def status_grid(tables: Sequence[Table], query: Query) -> Grid:

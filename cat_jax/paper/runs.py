@@ -7,7 +7,7 @@ import pathlib
 from cat_jax.errors import Damaged, UsageError
 from cat_jax.experiment import run_config, settings
 from cat_jax.paper.measured import Run
-from cat_jax.storage import files, run_folder
+from cat_jax.storage import files, lines, run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -25,5 +25,10 @@ def find(folder: pathlib.Path) -> list[Run]:
 
 def _read(workdir: pathlib.Path) -> Run:
     config = settings.flat(settings.resolve(run_config.get_config(str(workdir))))
-    lines = {name: files.read_json_lines(workdir / f"{name}.jsonl") for name in run_folder.LINES}
-    return Run(workdir, config, **lines)
+    records = {name: files.read_json_lines(workdir / f"{name}.jsonl") for name in run_folder.LINES}
+    remark = lines.without_conditions("results.jsonl", records["results"])
+    results, checks = (lines.with_conditions(records[name]) for name in ("results", "checks"))
+    points = [line for line in results if lines.is_curve(line)]
+    results = [line for line in results if line["attacked"]["file"] is None]
+    read = records | {"results": results, "checks": checks}
+    return Run(workdir, config, **read, points=points, remark=remark)

@@ -8,7 +8,7 @@ from cat_jax.paper.matches import Match
 from cat_jax.paper.measured import Run
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Table
-from cat_jax.report import plots, run_curves, tables
+from cat_jax.report import epsilon_curves, plots, run_curves, tables
 from cat_jax.report.grids import Grid
 from cat_jax.report.render import Picture, is_maths, render
 
@@ -52,7 +52,7 @@ class Shown(NamedTuple):
     @property
     def failed_checks(self) -> list[Mapping[str, Any]]:
         """The checks that failed."""
-        return [check for check in self.checks if not check["passed"]]
+        return [check for check in self.checks if not check["outcome"]["passed"]]
 
     @property
     def config_json(self) -> str:
@@ -94,6 +94,7 @@ def table_page(table: Table, grid: Grid, figure: bytes | None, query: Query) -> 
         statuses=_status_grid(table, statuses),
         num_others=sum(item.run.workdir not in exact for item in shown),
         shown=shown,
+        check_name=tables.check_name,
         curves=[
             Picture(run_curves.losses(named), "Losses", CURVES),
             Picture(run_curves.accuracies(named), "Accuracy on the validation split"),
@@ -145,12 +146,14 @@ def _masks(shown: Sequence[Shown], named: run_curves.Named) -> list[Picture]:
 
 def _radii(shown: Sequence[Shown], named: run_curves.Named) -> Picture:
     curves = [
-        (item.name, check["curve"])
+        (item.name, [point[:2] for point in curve.points])
         for item in shown
-        for check in item.checks
-        if check["checkpoint"] == "best" and check.get("curve")
+        for curve in epsilon_curves.curves(item.run.points)
+        if curve.name == "best"
     ]
-    epsilons = [item.run.config["test.epsilon"] for item in shown]
-    caption = "Of the images that the checks are made on, under APGD on the cross-entropy."
-    drawn = run_curves.radii(curves, named, epsilons)
+    epsilons = dict.fromkeys(
+        line["conditions"].get("epsilon", 0.0) for item in shown for line in item.run.results
+    )
+    caption = "Under PGD-20, whose step size keeps its ratio to epsilon."
+    drawn = run_curves.radii(curves, named, filter(None, epsilons))
     return Picture(drawn, "Accuracy against epsilon", caption)

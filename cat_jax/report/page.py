@@ -3,12 +3,12 @@
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
-from cat_jax.report import plots, tables
+from cat_jax.report import epsilon_curves, plots, tables
 from cat_jax.report.render import Picture, render
 from cat_jax.storage import files, run_folder
+from cat_jax.storage.lines import Line
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -23,26 +23,44 @@ def write_page(workdir: pathlib.Path) -> pathlib.Path:
 def page(workdir: pathlib.Path) -> str:
     """The HTML of a run."""
     config = json.loads((workdir / "config.json").read_text())
-    run = {name: files.read_json_lines(workdir / f"{name}.jsonl") for name in run_folder.LINES}
-    metrics, checks = run["metrics"], run["checks"]
+    run: dict[str, Records] = {
+        name: files.read_json_lines(workdir / f"{name}.jsonl") for name in run_folder.LINES
+    }
+    run |= {name: tables.read(workdir, name) for name in ("results", "checks")}
+    metrics, results = run["metrics"], run["results"]
     mask_means = {line["mask"] for line in metrics if "mask" in line}
+    from_files = _from_files(metrics, results)
     return render(
         "report/templates/run.html",
-        title=f"{workdir.resolve().name}: {config['variant']} on {config['dataset']}",
+        title=f"{workdir.resolve().name}: {from_files or _of_config(config)}",
         config=config,
         config_json=json.dumps(config, indent=1, allow_nan=False),
         run=run,
+        from_files=from_files,
         step=max((line["step"] for line in metrics), default=0),
         diverged=run_folder.first_non_finite(metrics),
         skipped=round(sum(line.get("skipped", 0) for line in metrics)),
-        accuracy=tables.runs_grid([workdir]) if run["results"] else None,
+        accuracy=tables.runs_grid([workdir]) if results else None,
+        remarks=tables.remarks(workdir),
         costs=tables.costs_grid(workdir),
-        checks=tables.distinct(checks),
+        checks=tables.distinct(run["checks"]),
+        check_name=tables.check_name,
         curves=_curves(metrics),
-        radii=_radii(checks, config),
+        radii=_radii(results),
         masks=_masks(workdir, metrics),
         has_masks=mask_means != {1.0},
     )
+
+
+def _from_files(metrics: Records, results: Sequence[Line]) -> str:
+    """What was evaluated, if it is only weights from elsewhere; "" for the workdir of a run."""
+    if metrics or not all(line["attacked"]["file"] for line in results):
+        return ""
+    return "; ".join(dict.fromkeys(tables.describe(line["attacked"]) for line in results))
+
+
+def _of_config(config: Mapping[str, Any]) -> str:
+    return f"{config['variant']} on {config['dataset']}"
 
 
 def _curves(metrics: Records) -> list[Picture]:
@@ -52,12 +70,14 @@ def _curves(metrics: Records) -> list[Picture]:
     ]
 
 
-def _radii(checks: Records, config: Mapping[str, Any]) -> Picture:
-    curves = [c["curve"] for c in checks if c["name"] == "growing_epsilon" and c.get("curve")]
-    epsilon = float(Fraction(config["test"]["epsilon"]))
-    drawn = plots.radii(curves[-1] if curves else [], epsilon)
-    caption = "Of the images that the checks are made on, under APGD on the cross-entropy."
-    return Picture(drawn, "Accuracy against epsilon", caption)
+def _radii(results: Sequence[Line]) -> Picture:
+    curves = epsilon_curves.curves(results)
+    on_curves = {point.epsilon for curve in curves for point in curve.points}
+    tested = {line["conditions"].get("epsilon", 0.0) for line in results} - on_curves - {0.0}
+    captions = dict.fromkeys(curve.caption for curve in curves)
+    return Picture(
+        plots.radii(curves, sorted(tested)), "Accuracy against epsilon", " ".join(captions)
+    )
 
 
 def _masks(workdir: pathlib.Path, metrics: Records) -> list[Picture]:

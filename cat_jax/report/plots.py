@@ -4,6 +4,7 @@ Each is None where the run has nothing to draw.
 """
 
 import io
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,9 @@ import numpy as np
 from matplotlib import mathtext
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+
+from cat_jax.experiment import labels
+from cat_jax.report.epsilon_curves import Curve
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -44,19 +48,26 @@ def mask_means(metrics: Records) -> bytes | None:
     return _lines({"mean of M": curve(metrics, "mask")}, "mean of the mask M", (0, 1))
 
 
-def radii(curve: Sequence[Sequence[float]], epsilon: float) -> bytes | None:
-    """Accuracy in percent against the radius, and where the run was tested.
+def radii(curves: Sequence[Curve], tested: Sequence[float]) -> bytes | None:
+    """Accuracy in percent against the radius, with its intervals.
 
     Args:
-      curve: (radius, accuracy as a fraction) of each point.
-      epsilon: of the tests.
+      curves: one for each set of weights.
+      tested: radii of the other results, each marked by a line.
     """
-    if not curve:
+    if not curves:
         return None
-    figure, axes = _axes("epsilon, as a part of the pixel range", "accuracy under APGD / %")
-    axes.plot(*np.transpose([(x, 100 * y) for x, y in curve]), "o-", color=COLOURS[0])
-    axes.axvline(epsilon, color=COLOURS[1], linestyle="--", label=f"tested at {epsilon:.3g}")
-    axes.set(xlim=(0, 1), ylim=(0, 100))
+    figure, axes = _axes("epsilon, as a part of the pixel range", "accuracy under PGD / %")
+    for curve, colour in zip(curves, itertools.cycle(COLOURS), strict=False):
+        epsilons, *shares = np.transpose(curve.points)
+        accuracies, low, high = (100 * share for share in shares)
+        axes.plot(epsilons, accuracies, "o-", color=colour, label=curve.name)
+        axes.fill_between(epsilons, low, high, color=colour, alpha=0.2)
+    for epsilon in tested:
+        label = f"tested at {labels.radius(epsilon)}"
+        axes.axvline(epsilon, color="grey", linestyle="--", label=label)
+    axes.set(ylim=(0, 100))
+    axes.set_xlim(left=0)
     axes.legend()
     return png(figure)
 

@@ -10,6 +10,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cat_jax.configs import mnist, preact_cifar10, preact_cifar100, wrn_cifar10
+from cat_jax.experiment import settings, suites
 from cat_jax.experiment.limits import radius_text
 
 # Variant -> its name in the paper's tables, and which of its weights stand beside it.
@@ -27,6 +29,12 @@ CLASSIFIERS = {
     "SmallCNN": "small_cnn",
     "PreActResNet18": "preact_resnet18",
     "WideResNet": "wide_resnet_34_10",
+}
+CONFIGS = {
+    ("mnist", "SmallCNN"): mnist,
+    ("cifar10", "PreActResNet18"): preact_cifar10,
+    ("cifar10", "WideResNet"): wrn_cifar10,
+    ("cifar100", "PreActResNet18"): preact_cifar100,
 }
 TABLES = ("mnist", "cifar10_preact_resnet18", "cifar10_wide_resnet", "cifar100", "beta", "beta1")
 
@@ -68,6 +76,29 @@ def row_names(config: Mapping[str, Any]) -> list[str]:
     if values.get("beta") == "5" and "beta1" in values:  # The tables leave out CAT's usual beta.
         return [f"{method}(beta1={values['beta1']})", every]
     return [every]
+
+
+def beside(config: Mapping[str, Any], conditions: Mapping[str, Any]) -> Published | None:
+    """The number to print beside a result of a run; None unless the paper measured the same.
+
+    Args:
+      config: of the run, which says of which row it is.
+      conditions: of the result.
+    """
+    number = published(config).get(conditions["attack"])
+    if number is None or not any(attack.agrees(conditions) for attack in _tested(config)):
+        return None
+    return number
+
+
+def _tested(config: Mapping[str, Any]) -> list[suites.Listed]:
+    """The attacks of the paper's tables for this data set and network, as the configs have them."""
+    module = CONFIGS[config["dataset"], config["classifier"]["name"]]
+    of_table = module.get_config("at")
+    of_table.evaluation = "paper"
+    if config["variant"] == "fat" and module is wrn_cifar10:
+        of_table.test.epsilon = "0.031"  # The paper copied these numbers from FAT's.
+    return suites.listed(settings.resolve(of_table))
 
 
 def published(config: Mapping[str, Any]) -> dict[str, Published]:

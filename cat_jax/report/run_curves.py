@@ -3,7 +3,6 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 
 from matplotlib.figure import Figure
 
@@ -44,18 +43,18 @@ def mask_means(runs: Named) -> bytes | None:
     return _draw({"mean of the mask M": lines}, runs, "epoch", limits=(0, 1))
 
 
-def radii(curves: Lines, runs: Named, epsilons: Iterable[str]) -> bytes | None:
+def radii(curves: Lines, runs: Named, epsilons: Iterable[float]) -> bytes | None:
     """Accuracy over the radius of the attack.
 
     Args:
       curves: of (radius, accuracy as a fraction), by the names of runs.
       runs: all of them, which decides the colours.
-      epsilons: that the runs were tested at, each marked by a line.
+      epsilons: radii of the other results, each marked by a line.
     """
     lines = [(name, [(x, 100 * y) for x, y in points]) for name, points in curves]
-    at = [float(Fraction(epsilon)) for epsilon in dict.fromkeys(epsilons)]
     x = "epsilon, as a part of the pixel range; dashed: tested there"
-    return _draw({"accuracy under APGD / %": lines}, runs, x, limits=(0, 100), marked=at)
+    marked = list(epsilons)
+    return _draw({"accuracy under PGD / %": lines}, runs, x, limits=(0, 100), marked=marked)
 
 
 def _of(runs: Named, metric: str, *, without: float | None = None, mean: bool = True) -> Lines:

@@ -1,123 +1,217 @@
-"""Tables of runs, as Markdown."""
+"""Tables of runs, as Markdown: every number under the conditions that its line states."""
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from cat_jax.experiment import labels
 from cat_jax.report import grids
 from cat_jax.report.grids import Grid
-from cat_jax.report.published_numbers import Published, published
-from cat_jax.storage import files
+from cat_jax.report.published_numbers import Published, beside
+from cat_jax.storage import files, lines
+from cat_jax.storage.lines import Line
 
+Table = tuple[list[str], list[list[str]]]  # The head and the body of a grid.
 DASH = "-"
+WIDTH = 100  # Of a table that is not printed on a terminal.
 
 
-def runs_table(workdirs: Sequence[pathlib.Path]) -> str:
-    """`runs_grid` as Markdown, below its caption."""
-    grid = runs_grid(workdirs)
+class Source(NamedTuple):
+    """What a table has numbers of: weights, or the published row of a run.
+
+    Attributes:
+      name: for people.
+      images: text of the images that it was evaluated on; "" for published numbers.
+      cells: texts, by `condition_key`.
+    """
+
+    name: str
+    images: str
+    cells: Mapping[str, str]
+
+
+def runs_table(workdirs: Sequence[pathlib.Path], width: int | None = None) -> str:
+    """`runs_grid` as Markdown, below its caption; the width is by default the terminal's."""
+    grid = runs_grid(workdirs, width or shutil.get_terminal_size((WIDTH, 24)).columns)
     return f"{grid.caption}\n\n{grids.markdown_table(grid)}"
 
 
-def runs_grid(workdirs: Sequence[pathlib.Path]) -> Grid:
-    """One row for each run and checkpoint, and one for its published numbers; in percent.
+def runs_grid(workdirs: Sequence[pathlib.Path], width: int = WIDTH) -> Grid:
+    """Accuracies of each run and checkpoint, beside what was published of it, in percent.
 
-    An attack's cell has the accuracy and, behind it, half its 95% interval's width.
+    An attack's cell has the accuracy and, behind it, half its 95% interval's width. A row has the
+    numbers of one set of images. Where it would be wider than `width`, attacks are the rows.
+
+    Args:
+      workdirs: folders of runs.
+      width: in characters.
     """
-    rows: list[tuple[str, Mapping[str, Any]]] = []
-    attacks: dict[str, None] = {}  # An ordered set.
+    sources, conditions = [], dict[str, Mapping[str, Any]]()
     for workdir in workdirs:
-        records = _largest(files.read_json_lines(workdir / "results.jsonl"))
-        attacks |= dict.fromkeys(r["attack"] for r in records)
-        for checkpoint in dict.fromkeys(r["checkpoint"] for r in records):
-            of_checkpoint = {r["attack"]: r for r in records if r["checkpoint"] == checkpoint}
-            rows.append((f"{workdir.name}, {checkpoint}", of_checkpoint))
-        if records and (reference := published(_config(workdir))):
-            rows.append(("published", reference))
-        if not records:
-            rows.append((f"{workdir.name}: no results yet", {}))
-    attacks = dict.fromkeys(sorted(attacks, key=lambda attack: attack != "natural"))
-    head = ["", *attacks]
-    body = [[name, *(_cell(cells.get(attack)) for attack in attacks)] for name, cells in rows]
-    return Grid("runs", _caption(workdirs), head, body)
+        results = [line for line in read(workdir, "results") if not lines.is_curve(line)]
+        conditions |= {condition_key(line): line["conditions"] for line in results}
+        sources += _sources(workdir, results)
+    keys = sorted(conditions, key=lambda key: conditions[key]["attack"] != "natural")
+    names = dict(zip(keys, labels.attacks([conditions[key] for key in keys]), strict=True))
+    caption = _caption(workdirs)
+    grid = Grid("runs", caption, *_by_source(sources, names))
+    if len(grids.markdown_table(grid).partition("\n")[0]) > width:
+        return Grid("runs", caption, *_by_attack(sources, names))
+    return grid
+
+
+def read(workdir: pathlib.Path, name: str) -> list[Line]:
+    """The newest lines of results.jsonl or checks.jsonl that state their conditions."""
+    records = files.read_json_lines(workdir / f"{name}.jsonl")
+    return lines.newest(lines.with_conditions(records))
+
+
+def remarks(workdir: pathlib.Path) -> list[str]:
+    """A sentence for each file with lines that an earlier version wrote, without conditions."""
+    return [
+        remark
+        for name in ("results.jsonl", "checks.jsonl")
+        if (remark := lines.without_conditions(name, files.read_json_lines(workdir / name)))
+    ]
+
+
+def condition_key(line: Line) -> str:
+    """Equal for lines whose numbers can be compared, the images aside."""
+    return json.dumps(labels.comparable(line["conditions"]), sort_keys=True)
+
+
+def _sources(workdir: pathlib.Path, results: Sequence[Line]) -> list[Source]:
+    """The checkpoints and files of a workdir, by the images, and what was published of them."""
+    if not results:
+        return [Source(f"{workdir.name}: no results yet", "", {})]
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for line in results:
+        name = f"{workdir.name}, {labels.weights(line['attacked'])}"
+        group = groups.setdefault((name, labels.images(line["conditions"])), {})
+        group[condition_key(line)] = _cell(line["outcome"])
+    sources = [Source(*group, cells) for group, cells in groups.items()]
+    own = [line for line in results if line["attacked"]["file"] is None]
+    config = json.loads((workdir / "config.json").read_text()) if own else {}
+    numbers = {condition_key(line): beside(config, line["conditions"]) for line in own}
+    texts = {key: _published(number) for key, number in numbers.items() if number}
+    return [*sources, Source(f"{workdir.name}, published", "", texts)] if texts else sources
+
+
+def _by_source(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
+    """A row for each source, a column for each attack."""
+    head = ["", "images", *names.values()]
+    body = [
+        [name, images or DASH, *(cells.get(key, DASH) for key in names)]
+        for name, images, cells in sources
+    ]
+    return head, body
+
+
+def _by_attack(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
+    """A row for each attack and set of images; published numbers stand in all rows of theirs."""
+    columns = list(dict.fromkeys(source.name for source in sources))
+    every = list(dict.fromkeys(source.images for source in sources if source.images))
+    body = []
+    for key, label in names.items():
+        for images in every:
+            texts = {
+                s.name: s.cells[key] for s in sources if key in s.cells and s.images in ("", images)
+            }
+            if any(s.name in texts and s.images == images for s in sources):
+                body.append([label, images, *(texts.get(name, DASH) for name in columns)])
+    return ["", "images", *columns], body
 
 
 def costs_table(workdir: pathlib.Path) -> str:
-    """`costs_grid` as Markdown."""
-    return grids.markdown_table(costs_grid(workdir))
+    """`costs_grid` as Markdown; "" without rows."""
+    grid = costs_grid(workdir)
+    return grids.markdown_table(grid) if grid.body else ""
 
 
 def costs_grid(workdir: pathlib.Path) -> Grid:
     """One row for each checkpoint and attack: what it cost."""
-    head = ["", "still right", "of", "attacked", "forward passes each", "seconds"]
+    head = ["", "images", "still right", "attacked", "forward passes each", "seconds"]
     rows = []
-    for r in distinct(files.read_json_lines(workdir / "results.jsonl")):
-        if "mean_queries" not in r:
-            continue  # Of before costs were kept.
-        right = round(r["accuracy"] * r["num_examples"])
-        counts = [str(right), str(r["num_examples"]), str(r["num_attacked"])]
-        cost = [f"{r['mean_queries']:.0f}", f"{r['seconds']:.1f}"]
-        rows.append([f"{r['checkpoint']} {r['attack']}", *counts, *cost])
+    for name, line in named(distinct(read(workdir, "results"))):
+        number, outcome = line["conditions"]["num_examples"], line["outcome"]
+        counts = [labels.images(line["conditions"]), str(round(outcome["accuracy"] * number))]
+        cost = [f"{outcome['mean_queries']:.0f}", f"{outcome['seconds']:.1f}"]
+        rows.append([name, *counts, str(outcome["num_attacked"]), *cost])
     return Grid("costs", "", head, rows)
+
+
+def named(results: Sequence[Line]) -> list[tuple[str, Line]]:
+    """Lines of results.jsonl with labels such as "best pgd20 at 0.15", curves aside."""
+    shown = [line for line in results if not lines.is_curve(line)]
+    attacks = labels.attacks([line["conditions"] for line in shown])
+    return [
+        (f"{labels.weights(line['attacked'])} {attack}", line)
+        for attack, line in zip(attacks, shown, strict=True)
+    ]
+
+
+def check_name(check: Line) -> str:
+    """ "best converged at 0.15"; without the radius where the attacks compared have several."""
+    conditions = check["conditions"]
+    radii = {label.partition(" at ")[2] for label in conditions.get("attacks", ())} - {""}
+    if "epsilon" in conditions:
+        radii = {labels.radius(conditions["epsilon"])}
+    at = f" at {radii.pop().partition(',')[0]}" if len(radii) == 1 else ""
+    return f"{labels.weights(check['attacked'])} {conditions['check']}{at}"
 
 
 def checks_list(workdir: pathlib.Path) -> str:
     """One line for each checkpoint and check, in the order of the checks; failures say FAILED."""
-    lines = []
-    for found in distinct(files.read_json_lines(workdir / "checks.jsonl")):
-        verdict = "ok" if found["passed"] else "FAILED"
-        lines.append(f"{found['checkpoint']} {found['name']}: {verdict}: {found['text']}")
-    return "\n".join(lines)
+    texts = []
+    for check in distinct(read(workdir, "checks")):
+        verdict = "ok" if check["outcome"]["passed"] else "FAILED"
+        texts.append(f"{check_name(check)}: {verdict}: {check['outcome']['text']}")
+    return "\n".join(texts)
 
 
-def _largest(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of each checkpoint and attack, the evaluation on the most examples."""
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for record in records:
-        key = record["checkpoint"], record["attack"]
-        if key not in found or record["num_examples"] > found[key]["num_examples"]:
-            found[key] = record
-    return list(found.values())
+def distinct(records: Sequence[Line]) -> list[Line]:
+    """The lines of each checkpoint, but of last/ only if its weights are not those of best/."""
+    best = {
+        _attacked(line, "weights") for line in records if _attacked(line, "checkpoint") == "best"
+    }
+    return [
+        line
+        for line in records
+        if _attacked(line, "checkpoint") != "last" or _attacked(line, "weights") not in best
+    ]
 
 
-def distinct(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of each checkpoint, but of last/ only if it is not best/ again."""
-    same = {r["step"] for r in records if r["checkpoint"] == "best"}
-    return [r for r in records if r["checkpoint"] != "last" or r["step"] not in same]
+def _attacked(line: Line, field: str) -> Any:
+    return line["attacked"][field]
 
 
-def _cell(value: Mapping[str, Any] | Published | None) -> str:
-    if value is None:
-        return DASH
-    if isinstance(value, Published):
-        return f"{value.mean:.1f}" + (f" ± {value.std:g}" if value.std is not None else "")
-    low, high = value["interval"]
-    return f"{100 * value['accuracy']:.1f} (±{50 * (high - low):.1f})"
+def _cell(outcome: Mapping[str, Any]) -> str:
+    low, high = outcome["interval"]
+    return f"{100 * outcome['accuracy']:.1f} (±{50 * (high - low):.1f})"
 
 
-def _caption(workdirs: Sequence[pathlib.Path]) -> str:
-    lines = []
+def _published(number: Published) -> str:
+    return f"{number.mean:.1f}" + (f" ± {number.std:g}" if number.std is not None else "")
+
+
+def describe(attacked: Mapping[str, Any]) -> str:
+    """One line on what was attacked: how it was trained, if it is a run's own."""
+    if attacked["file"] is not None:
+        return f"{labels.weights(attacked)} on {attacked['dataset']}"
+    return (
+        f"{attacked['dataset']}, {attacked['variant'] or attacked['method']}, seed "
+        f"{attacked['seed']}, conventions {attacked['conventions']}, best/ chosen on: "
+        f"{attacked['selection']}"
+    )
+
+
+def _caption(workdirs: Iterable[pathlib.Path]) -> str:
+    texts = []
     for workdir in workdirs:
-        records = _largest(files.read_json_lines(workdir / "results.jsonl"))
-        for record in records[:1]:
-            lines.append(
-                f"{workdir.name}: {record['dataset']}, {record['variant']}, seed "
-                f"{record['seed']}, conventions {record['conventions']}, best/ chosen on: "
-                f"{record['selection']}, {_sizes(records)} test images"
-            )
-    return "\n".join([*lines, "Accuracy in percent (± half of the 95% Wilson interval)."])
-
-
-def _sizes(records: Sequence[Mapping[str, Any]]) -> str:
-    """How many examples: "1000", or "1000 (standard) and 10000 (natural, pgd20)"."""
-    attacks: dict[int, dict[str, None]] = {}
-    for record in records:
-        attacks.setdefault(record["num_examples"], {})[record["attack"]] = None
-    if len(attacks) == 1:
-        return str(*attacks)
-    return " and ".join(f"{size} ({', '.join(names)})" for size, names in sorted(attacks.items()))
-
-
-def _config(workdir: pathlib.Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((workdir / "config.json").read_text())
-    return config
+        every = dict.fromkeys(describe(line["attacked"]) for line in read(workdir, "results"))
+        texts += [f"{workdir.name}: {text}" for text in every]
+        texts += [f"{workdir.name}: {remark}" for remark in remarks(workdir)]
+    end = "Accuracy in percent (± half of the 95% Wilson interval); radii are L-infinity, unless "
+    return "\n".join([*texts, end + "a label names another norm."])

@@ -1,10 +1,12 @@
 """Where a number comes from: the commit of the code, and the versions that it ran on."""
 
 import contextlib
+import datetime
 import pathlib
 import subprocess
 import sys
 from importlib import metadata
+from typing import Any
 
 
 def git_sha() -> str | None:
@@ -22,6 +24,16 @@ def git_sha() -> str | None:
         if ask("ls-files", file.name):
             return ask("describe", "--always", "--dirty=+", "--abbrev=12") or None
     return None
+
+
+def now() -> str:
+    """Date and time in UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
+
+
+def measurement(device: str) -> dict[str, Any]:
+    """When, on what kind of device and with what code something is measured now."""
+    return {"date": now(), "device": device, "git_sha": git_sha(), "versions": versions()}
 
 
 def versions() -> dict[str, str]:

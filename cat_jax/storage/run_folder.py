@@ -13,20 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cat_jax.errors import UsageError
-from cat_jax.storage import files
+from cat_jax.storage import files, lines
 
 logger = logging.getLogger(__name__)
 # In config.json, beside the resolved fields: those that were given in another way, by their paths,
 # and the SHA-256 of the config and of the data.
 GIVEN, SUMS = "given", "sums"
 # The files of JSON lines, and what each line has to have.
-LINES = {
+LINES: dict[str, set[str]] = {
     "metrics": {"step"},
-    "results": {"checkpoint", "step", "attack", "accuracy", "num_examples", "interval", "dataset"}
-    | {"variant", "seed", "conventions", "selection"},
-    "checks": {"checkpoint", "step", "name", "passed", "text"},
+    "results": {*lines.PARTS},
+    "checks": {*lines.PARTS},
     "commands": {"command", "time"},
 }
+OLD = {"checkpoint", "step"}  # What results and checks of earlier versions have instead.
 
 
 def write_config(
@@ -46,8 +46,26 @@ def write_config(
     files.write_text(workdir / "config.json", files.json_text(content, indent=1))
 
 
+def write_evaluation_config(
+    workdir: pathlib.Path, fingerprint: str, config: dict[str, Any]
+) -> None:
+    """Writes evaluation/FINGERPRINT.json, which lines and records of an evaluation name."""
+    content = config | {SUMS: {"config": _sum(config)}}
+    file = workdir / "evaluation" / f"{fingerprint}.json"
+    files.write_text(file, files.json_text(content, indent=1))
+
+
+def check_evaluation_config(file: pathlib.Path) -> None:
+    """Raises ValueError or KeyError if a config of an evaluation has changed since."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if content.pop(SUMS)["config"] != _sum(content):
+        raise ValueError("its content has changed")
+
+
 def read_lines(workdir: pathlib.Path, name: str) -> list[dict[str, Any]]:
     """The lines of a key of `LINES`; none if the file is absent.
+
+    Lines of results and checks that an earlier version wrote are among them.
 
     Raises:
       files.Damaged: naming the first line that is not what it should be.
@@ -55,32 +73,18 @@ def read_lines(workdir: pathlib.Path, name: str) -> list[dict[str, Any]]:
     file = workdir / f"{name}.jsonl"
     records = files.read_json_lines(file)
     for number, record in enumerate(records, 1):
-        if not record.keys() >= LINES[name]:
+        is_old = name in ("results", "checks") and record.keys() >= OLD
+        if not (record.keys() >= LINES[name] or is_old):
             raise files.damaged_line(file, number)
     return records
-
-
-def replace_lines(file: pathlib.Path, records: list[dict[str, Any]], *names: str) -> None:
-    """Adds lines to a file of JSON lines; one that agrees in the fields `names` is replaced."""
-
-    def key(record: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(record[name] for name in names)
-
-    new = {key(record) for record in records}
-    old = [record for record in files.read_json_lines(file) if key(record) not in new]
-    files.write_json_lines(file, old + records)
-
-
-def weights_stem(digest: str) -> str:
-    """How the names of records begin that are of weights from a file with this SHA-256."""
-    return f"weights-{digest[:12]}"
 
 
 def note_command(workdir: pathlib.Path, command: str) -> None:
     """Adds a line to commands.jsonl: what was done in this workdir, and when; repeats once."""
     file = workdir / "commands.jsonl"
     now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
-    replace_lines(file, [{"command": command, "time": now}], "command")
+    earlier = [line for line in files.read_json_lines(file) if line["command"] != command]
+    files.write_json_lines(file, [*earlier, {"command": command, "time": now}])
 
 
 def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:

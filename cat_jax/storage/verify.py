@@ -8,12 +8,12 @@ against the flags in evaluation/.
 import pathlib
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cat_jax.errors import UsageError
-from cat_jax.storage import checkpoint, run_folder
+from cat_jax.storage import checkpoint, lines, run_folder
 
 INTACT, LEFTOVER, UNCHECKED, DAMAGED = "intact", "leftover", "not checked", "DAMAGED"
 NOT_LISTED = {"config.json", ".lock"}  # The first is checked already, the second is empty.
@@ -105,14 +105,21 @@ def _file(path: pathlib.Path) -> tuple[str, str]:
         return _judge(_check_lines, path)
     if path.suffix == ".npz":
         return _judge(_check_archive, path)
+    if path.suffix == ".json" and path.parent.name == "evaluation":
+        return _judge(run_folder.check_evaluation_config, path)
+    if path.suffix == ".npy":
+        return _judge(_check_images, path)
     return UNCHECKED, ""
 
 
 def _check_lines(path: pathlib.Path) -> str:
-    lines = run_folder.read_lines(path.parent, path.stem)
-    steps = [line["step"] for line in lines] if path.stem == "metrics" else []
+    records = run_folder.read_lines(path.parent, path.stem)
+    steps = [line["step"] for line in records] if path.stem == "metrics" else []
     if steps != sorted(steps):
         raise ValueError("its steps are out of order")
+    if path.stem in ("results", "checks"):
+        if remark := lines.without_conditions(path.name, records):
+            return remark
     partial_line = path.read_bytes().rpartition(b"\n")[2]
     return "except its last line, half written; the next start drops it" if partial_line else ""
 
@@ -123,32 +130,31 @@ def _check_archive(path: pathlib.Path) -> None:
             raise ValueError(f"{changed} in it has changed")
 
 
+def _check_images(path: pathlib.Path) -> None:
+    """Raises if the file is shorter than its header says; the pixels have no checksum."""
+    np.load(path, mmap_mode="r")
+
+
 def _compare(workdir: pathlib.Path, intact: set[str]) -> Iterator[Item]:
     """Accuracies that differ from their flags; a last checkpoint without its metrics."""
     if "results.jsonl" in intact:
-        for line in run_folder.read_lines(workdir, "results"):
-            accuracy = _accuracy(workdir, line, intact)
-            if accuracy is not None and accuracy != line["accuracy"]:
-                name = f"results.jsonl, {line['checkpoint']} {line['attack']}"
-                text = f"accuracy {line['accuracy']}, but its flags give {accuracy}; evaluate again"
-                yield Item(name, DAMAGED, text)
+        for line in lines.with_conditions(run_folder.read_lines(workdir, "results")):
+            record, expected = lines.record_stem(line), line["outcome"]["accuracy"]
+            accuracy = _accuracy(workdir, f"evaluation/{record}.npz", intact)
+            if accuracy is not None and accuracy != expected:
+                text = f"accuracy {expected}, but its flags give {accuracy}; evaluate again"
+                yield Item(f"results.jsonl, {record}", DAMAGED, text)
     last = [name for name in intact if name.startswith("checkpoints/last/")]
     step = max((int(name.rpartition("/")[2]) for name in last), default=0)
-    lines = run_folder.read_lines(workdir, "metrics") if "metrics.jsonl" in intact else []
-    if step and step not in {line["step"] for line in lines}:
+    metrics = run_folder.read_lines(workdir, "metrics") if "metrics.jsonl" in intact else []
+    if step and step not in {line["step"] for line in metrics}:
         yield Item("metrics.jsonl", DAMAGED, f"no line of step {step}, the last checkpoint")
 
 
-def _accuracy(workdir: pathlib.Path, line: dict[str, Any], intact: set[str]) -> float | None:
-    """The mean of the flags of a line of results.jsonl, if they exist and are complete."""
-    average = "_average" if line["checkpoint"].endswith("_average") else ""
-    of = f"step{line['step']}{average}"
-    if "weights" in line:
-        of = run_folder.weights_stem(line["weights"]["sha256"])
-    stem = f"evaluation/{of}_{line['attack']}"
-    for name in (f"{stem}.npz", f"{stem}_{line['num_examples']}.npz"):
-        if name in intact:
-            with np.load(workdir / name) as kept:
-                if len(flags := kept["flags"]) == line["num_examples"]:
-                    return float((flags == 1).mean()) if flags.min() >= 0 else None
-    return None
+def _accuracy(workdir: pathlib.Path, record: str, intact: set[str]) -> float | None:
+    """The mean of the flags in a record; None if it is missing, damaged or not complete."""
+    if record not in intact:
+        return None
+    with np.load(workdir / record) as kept:
+        flags = kept["flags"]
+        return float((flags == 1).mean()) if flags.min() >= 0 else None

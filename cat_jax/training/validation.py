@@ -10,8 +10,8 @@ from jax.tree_util import Partial
 from cat_jax import checks, data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.experiment.evaluation_attacks import NATURAL, validation_attacks
 from cat_jax.experiment.experiment import Experiment
-from cat_jax.experiment.suites import NATURAL, validation_attacks
 from cat_jax.step.state import TrainState, variables_of, weights_of
 from cat_jax.types import PyTree
 

@@ -21,17 +21,18 @@ Exit status: 0 done; 2 something to mend, said in one line.
 
 import argparse
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from cat_jax import data
+from cat_jax import data, weights
 from cat_jax.errors import Damaged, UsageError
+from cat_jax.experiment import labels
+from cat_jax.experiment.limits import read_radius
 from cat_jax.networks.record import named
-from cat_jax.storage import files, run_folder
+from cat_jax.storage import files, lines, run_folder
 from cat_jax.weights import model_card, pytorch_names, trained, weight_files
 from cat_jax.weights.loading import Loaded
 from cat_jax.weights.trained import CHECKPOINTS, Trained
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--format", required=True, choices=weight_files.SUFFIXES)
     parser.add_argument("--checkpoint", default="best", choices=CHECKPOINTS)
     parser.add_argument("--adversarial", metavar="ATTACK", help="images instead of weights")
+    parser.add_argument("--epsilon", help="with --adversarial: radius, if there are several")
     parser.add_argument("--data_dir", help="with --adversarial, if the run had its data elsewhere")
     parser.add_argument("--out", type=pathlib.Path, help="file to write")
     options = parser.parse_args(arguments)
@@ -64,7 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             suffix = weight_files.SUFFIXES[options.format]
             stem = options.out.with_name(options.out.name.removesuffix(suffix))
         if options.adversarial:
-            found = adversarial(run, options.workdir, options.adversarial, options.data_dir)
+            norm = run.config.test.norm
+            epsilon = options.epsilon and read_radius("test.epsilon", options.epsilon, norm)
+            where = (options.adversarial, options.data_dir, epsilon)
+            found = adversarial(run, options.workdir, *where)
             written = _write_images(found, stem, options.format)
         else:
             written = export(run, options.workdir, options.format, stem)
@@ -111,36 +116,68 @@ def _part(run: Trained, section: str, loaded: Loaded) -> Part:
 
 
 def adversarial(
-    run: Trained, workdir: pathlib.Path, attack: str, data_dir: str | None = None
+    run: Trained,
+    workdir: pathlib.Path,
+    attack: str,
+    data_dir: str | None = None,
+    epsilon: float | None = None,
 ) -> dict[str, np.ndarray]:
-    """The images that an attack of the last evaluation left, and what they were made of.
+    """The images that an attack has left, and what they were made of.
+
+    Args:
+      run: the checkpoint that was attacked.
+      workdir: folder of the run.
+      attack: name of the attack; of "pgd20" the images of 8 bits too, "pgd20_uint8".
+      data_dir: folder of the data, if it is not the one of the config.
+      epsilon: radius of the attack; needed if it was run at several.
 
     Returns:
       "adv_complete" and "x_test", float32 [N, C, H, W] in [0, 1]; "y_test", int64 [N]; "indices",
       int64 [N], in the test split; "right", bool [N], whether our classifier still was.
 
     Raises:
-      UsageError: if the images were not kept, or the data are not those of the run.
+      UsageError: if the images were not kept, if it is not clear which are meant, or if the data
+        are not those of the run.
     """
-    average = "_average" if CHECKPOINTS[run.checkpoint][1] else ""
-    named = re.compile(rf"step{run.step}{average}_{re.escape(attack)}(_uint8)?(_\d+)?\.npz")
-    every = sorted((workdir / "adversarial").glob("*.npz"))  # Those of 8 bits after the others.
-    kept = [file for file in every if named.fullmatch(file.name)]
-    if not kept:
-        raise UsageError(
-            f"{workdir} holds no adversarial images of {run.checkpoint} under {attack}; evaluate "
-            "with --config.test.save_adversarial=float32 first."
-        )
+    stem = _stem(run, workdir, attack, epsilon)
     dataset = data.load(run.config.dataset, data_dir or run.config.data_dir)
     run_folder.refuse_other_data(workdir, dataset.fingerprint)
-    found = max((dict(np.load(file)) for file in kept), key=lambda arrays: len(arrays["labels"]))
+    with np.load(workdir / "evaluation" / f"{stem}.npz") as record:
+        classes, indices, flags = (record[name] for name in ("labels", "indices", "flags"))
     return {
-        "adv_complete": _nchw(found["images"]),
-        "x_test": _nchw(dataset.test.images[found["indices"]]),
-        "y_test": found["labels"].astype(np.int64),
-        "indices": found["indices"],
-        "right": found["right"],
+        "adv_complete": _nchw(np.load(workdir / "adversarial" / f"{stem}.npy")),
+        "x_test": _nchw(dataset.test.images[indices]),
+        "y_test": classes.astype(np.int64),
+        "indices": indices.astype(np.int64),
+        "right": flags == 1,
     }
+
+
+def _stem(run: Trained, workdir: pathlib.Path, attack: str, epsilon: float | None) -> str:
+    """The name of the record, without its suffix, whose images are meant: of the most images."""
+    own = weights.fingerprint(run.classifier.variables)
+    kept = [
+        line
+        for line in lines.with_conditions(run_folder.read_lines(workdir, "results"))
+        if line["attacked"]["weights"] == own
+        and line["conditions"]["attack"] in (attack, f"{attack}_uint8")
+        and (workdir / "adversarial" / f"{lines.record_stem(line)}.npy").exists()
+        and epsilon in (None, line["conditions"].get("epsilon"))
+    ]
+    kept = [line for line in kept if line["conditions"]["attack"] == attack] or kept
+    at = "" if epsilon is None else f" at {labels.radius(epsilon)}"
+    if not kept:
+        raise UsageError(
+            f"{workdir} holds no adversarial images of {run.checkpoint} under {attack}{at}; "
+            "evaluate with --config.test.save_adversarial=float32 first."
+        )
+    names = labels.attacks([line["conditions"] for line in kept])
+    if len(found := dict.fromkeys(names)) > 1:
+        raise UsageError(
+            f"{workdir} holds adversarial images of {', '.join(found)}; name the attack as "
+            "results.jsonl does, and its radius: --epsilon=8/255."
+        )
+    return lines.record_stem(max(kept, key=lambda line: line["conditions"]["num_examples"]))
 
 
 def _nchw(images: np.ndarray) -> np.ndarray:

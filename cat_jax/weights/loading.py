@@ -13,6 +13,7 @@ of the authors' RN_b_5_b1_01_e8_cw.pth, says how images are normalised, pass the
 """
 
 import contextlib
+import hashlib
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -28,10 +29,19 @@ from cat_jax.networks.record import MaskNet, named, record_of
 from cat_jax.storage import paths
 from cat_jax.types import LogitsFn, PyTree
 from cat_jax.weights import pytorch_names, recognition, weight_files
-from cat_jax.weights.recognition import Constants, Entries, describe, infer
+from cat_jax.weights.recognition import Constants, Entries, describe, describe_short, infer
 from cat_jax.weights.weight_files import ANY, CLASSIFIER, MASK_NET, Part
 
-__all__ = ["CLASSIFIER", "MASK_NET", "Loaded", "describe", "infer", "load"]
+__all__ = [
+    "CLASSIFIER",
+    "MASK_NET",
+    "Loaded",
+    "describe",
+    "describe_short",
+    "fingerprint",
+    "infer",
+    "load",
+]
 TOLERANCE = 1e-5  # Of mean and std, relative: more than float32 rounds.
 
 
@@ -200,6 +210,18 @@ def _check_constants(network: nn.Module, constants: Constants) -> None:
                 f"it normalises images with {name} {list(there)}, expected {list(value)}; give "
                 "the network that of the file (config.classifier.mean, std and normalize)."
             )
+
+
+def fingerprint(variables: PyTree) -> str:
+    """SHA-256 of parameters and running statistics: equal for equal weights, wherever they are."""
+    total = hashlib.sha256()
+    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(variables))
+    for path, leaf in leaves:
+        array = np.ascontiguousarray(leaf)
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        total.update(f"{name} {array.dtype} {list(array.shape)}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
 
 
 def _array(value: np.ndarray) -> jax.Array:

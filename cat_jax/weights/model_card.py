@@ -8,9 +8,10 @@ from typing import Any
 import jax
 
 from cat_jax import weights
-from cat_jax.experiment import settings
+from cat_jax.experiment import labels, settings
 from cat_jax.experiment.limits import radius_text
-from cat_jax.storage import provenance
+from cat_jax.storage import lines, provenance
+from cat_jax.storage.lines import Line
 from cat_jax.weights.trained import Trained
 
 TEMPLATE = """# {title}
@@ -75,23 +76,28 @@ def card(
     run: Trained,
     form: str,
     written: Mapping[pathlib.Path, str],
-    results: Sequence[Mapping[str, Any]],
-    checks: Sequence[Mapping[str, Any]],
+    results: Sequence[Line],
+    checks: Sequence[Line],
 ) -> str:
     """The card's text.
 
     Args:
-      run: what was exported.
+      run: the checkpoint that was exported.
       form: the format, a key of `weight_files.SUFFIXES`.
       written: the files and their SHA-256.
-      results: lines of results.jsonl; those of this checkpoint and step are shown.
+      results: lines of results.jsonl; those of these weights are shown.
       checks: lines of checks.jsonl, likewise.
     """
     config, network = run.config, run.classifier.network
     mean = getattr(network, "mean", ())
+    remarks = [
+        lines.without_conditions(name, records)
+        for name, records in (("results.jsonl", results), ("checks.jsonl", checks))
+    ]
+    own = (run.checkpoint, weights.fingerprint(run.classifier.variables))
     results, checks = (
-        [line for line in lines if (line["checkpoint"], line["step"]) == (run.checkpoint, run.step)]
-        for lines in (results, checks)
+        [line for line in lines.with_conditions(records) if _weights(line) == own]
+        for records in (results, checks)
     )
     num_params = sum(leaf.size for leaf in jax.tree.leaves(run.classifier.variables["params"]))
     first = next(iter(written)).name
@@ -105,7 +111,7 @@ def card(
         else "they are not normalised",
         files="\n".join(f"    {digest}  {path.name}" for path, digest in written.items()),
         dataset=config.dataset,
-        data_sha=results[0]["data_sha"] if results else "unknown",
+        data_sha=results[0]["attacked"]["data_sha"] if results else "unknown",
         held_out=f"{config.num_validation} training images were held out, and `best` was chosen on "
         f"the {config.selection} split"
         if config.num_validation
@@ -113,7 +119,7 @@ def card(
         checkpoint=run.checkpoint,
         step=run.step,
         method=_method(config),
-        accuracy=_accuracy(results, config.test),
+        accuracy="\n\n".join(filter(None, [_accuracy(results), *remarks])),
         checks=_failed(checks),
         loading=(IN_JAX + LOADING[form]).format(file=first),
         made_with=_made_with(results, settings.fingerprint(config)),
@@ -121,11 +127,15 @@ def card(
     )
 
 
+def _weights(line: Line) -> tuple[str, str]:
+    return line["attacked"]["checkpoint"], line["attacked"]["weights"]
+
+
 def _method(config: Any) -> str:
     """What decides the training, a line each."""
     attack, method = config.attack, config.method
     clipped = "within" if attack.clip else "not kept within"
-    lines = {
+    facts = {
         "method": f"{method.name}, variant {config.variant}",
         "conventions": f"{config.conventions}, where the paper and its code differ",
         "trained under": f"{attack.loss}, radius {radius_text(attack.epsilon)}, "
@@ -133,39 +143,56 @@ def _method(config: Any) -> str:
         "length": f"{config.num_epochs} epochs, batches of {config.batch_size}, seed {config.seed}",
     }
     if method.name == "cat":
-        lines["beta, beta1"] = f"{method.beta}, {method.beta1}"
-        lines["mask network"] = f"{config.mask_net.name}, which sees the {config.mask_net.sees}"
+        facts["beta, beta1"] = f"{method.beta}, {method.beta1}"
+        facts["mask network"] = f"{config.mask_net.name}, which sees the {config.mask_net.sees}"
     if config.num_steps:
-        lines["length"] += f", stopped after {config.num_steps} steps"
-    return "\n".join(f"- {name}: {text}" for name, text in lines.items())
+        facts["length"] += f", stopped after {config.num_steps} steps"
+    return "\n".join(f"- {name}: {text}" for name, text in facts.items())
 
 
-def _accuracy(results: Sequence[Mapping[str, Any]], test: Any) -> str:
+def _accuracy(results: Sequence[Line]) -> str:
+    """A row for each result, with the threat model and the strength of its attack."""
+    results = [line for line in results if not lines.is_curve(line)]
     if not results:
         return "Not evaluated yet: `python -m cat_jax.main --mode=evaluate --workdir=...`."
-    head = (
-        "In percent, on the test split, with the 95% Wilson interval. L-infinity radius "
-        f"{radius_text(test.epsilon)}, of C&W {radius_text(test.cw_epsilon)}.\n\n"
-    )
-    head += "| attack | accuracy | interval | images |\n|---|---:|---:|---:|\n"
-    return head + "\n".join(
-        f"| {line['attack']} | {100 * line['accuracy']:.1f} "
-        f"| {100 * line['interval'][0]:.1f} to {100 * line['interval'][1]:.1f} "
-        f"| {line['num_examples']} |"
-        for line in results
-    )
+    head = "In percent, on the test split, with the 95% Wilson interval.\n\n"
+    head += "| attack | radius | strength | accuracy | interval | images |\n"
+    return head + "|---|---|---|---:|---:|---:|\n" + "\n".join(map(_row, results))
 
 
-def _failed(checks: Sequence[Mapping[str, Any]]) -> str:
-    failed = [f"- {check['name']}: {check['text']}" for check in checks if not check["passed"]]
+def _row(line: Line) -> str:
+    conditions, outcome = line["conditions"], line["outcome"]
+    low, high = outcome["interval"]
+    cells = [
+        conditions["attack"],
+        labels.threat(conditions),
+        labels.settings(conditions),
+        f"{100 * outcome['accuracy']:.1f}",
+        f"{100 * low:.1f} to {100 * high:.1f}",
+        labels.images(conditions),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _failed(checks: Sequence[Line]) -> str:
+    failed = [
+        f"- {check['conditions']['check']}: {check['outcome']['text']}"
+        for check in checks
+        if not check["outcome"]["passed"]
+    ]
     if failed:
         return "Checks against false robustness that failed:\n\n" + "\n".join(failed)
     return f"Checks against false robustness: {len(checks)}, none failed." if checks else ""
 
 
-def _made_with(results: Sequence[Mapping[str, Any]], config_sha: str) -> str:
-    """Of the evaluation, if there was one; else of this process."""
-    versions = results[-1]["versions"] if results else provenance.versions()
-    commit = results[-1]["git_sha"] if results else provenance.git_sha()
-    lines = [f"- {name} {version}" for name, version in versions.items()]
-    return "\n".join([*lines, f"- commit {commit or 'unknown'}", f"- config {config_sha}"])
+def _made_with(results: Sequence[Line], config_sha: str) -> str:
+    """Versions, commit, device and date of the evaluation, if there was one; else of now."""
+    origin = results[-1]["outcome"] if results else provenance.measurement("unknown")
+    return "\n".join(
+        [
+            *(f"- {name} {version}" for name, version in origin["versions"].items()),
+            f"- commit {origin['git_sha'] or 'unknown'}",
+            f"- config {config_sha}",
+            *([f"- evaluated on {origin['device']}, {origin['date']}"] if results else []),
+        ]
+    )

@@ -71,6 +71,14 @@ def describe(network: nn.Module) -> str:
     return f"{record.name}({', '.join(shown)})"
 
 
+def describe_short(network: nn.Module) -> str:
+    """ "ResNet18", or "WideResNet-34-10" with the sizes of a network that has several."""
+    sizes = [
+        getattr(network, field) for field in ("depth", "widen_factor") if hasattr(network, field)
+    ]
+    return "-".join([type(network).__name__, *map(str, sizes)])
+
+
 def fields_of_file_name(file_name: str) -> dict[str, Any]:
     """Config fields that an authors' file name tells, by their paths; {} for other names.
 

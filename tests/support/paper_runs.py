@@ -1,5 +1,7 @@
 """Runs of the paper's rows with numbers that nobody measured, for the tests of tables and pages."""
 
+import made_lines
+
 from cat_jax.experiment import settings
 from cat_jax.paper import commands
 from cat_jax.paper.catalogue import TABLES
@@ -20,11 +22,18 @@ def make(folder, row, seed=0, scale=1.0, accuracies=ACCURACIES, steps=None, **ov
     total = row.total_steps(settings.flat(config)) if steps is None else steps
     write_lines(workdir / "metrics.jsonl", [{"step": total, "classifier_loss": 0.1}])
     size = config.test.num_examples or 10_000
+    subset = "all" if size == 10_000 else f"balanced, seed {config.test.subset_seed}"
+    conditions = made_lines.conditions(config, accuracies)
     results = [
-        {"checkpoint": checkpoint, "step": total, "attack": attack, "accuracy": accuracy}
-        | {"num_examples": size, "interval": [accuracy - 0.004, accuracy + 0.004]}
+        made_lines.result(
+            made_lines.attacked(config, checkpoint, total),
+            conditions[attack],
+            accuracy - taken,
+            size=size,
+            subset=subset,
+        )
         for checkpoint, taken in (("last", 0.3), ("best", 0.0))
-        for attack, accuracy in ((name, share - taken) for name, share in accuracies.items())
+        for attack, accuracy in accuracies.items()
     ]
     if accuracies:
         write_lines(workdir / "results.jsonl", results)

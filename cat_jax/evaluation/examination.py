@@ -1,0 +1,223 @@
+"""The attacks of a config on its images, and the checks, of one set of weights after another."""
+
+import contextlib
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from cat_jax import checks, data
+from cat_jax.attacks.named import NamedAttack
+from cat_jax.checks import Finding
+from cat_jax.evaluation import result_lines
+from cat_jax.evaluation.budget import budget
+from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.evaluation.result_lines import Part
+from cat_jax.evaluation.results import Place, Result
+from cat_jax.experiment import labels, settings
+from cat_jax.experiment.experiment import Experiment
+from cat_jax.runtime import processes, terminal
+from cat_jax.storage import lines, provenance, run_folder
+from cat_jax.types import PyTree
+
+CURVE_IMAGES = 1000  # Of accuracy against epsilon: intervals of at most 3 points to each side.
+
+
+class Weights(NamedTuple):
+    """What is attacked: a classifier's variables, and what results say of them.
+
+    Attributes:
+      variables: parameters and running statistics.
+      attacked: the first part of their lines.
+      name: of the checkpoint or file, for people.
+    """
+
+    variables: PyTree
+    attacked: Part
+    name: str
+
+
+class Examined(NamedTuple):
+    """Lines of results.jsonl and checks.jsonl."""
+
+    results: list[Part]
+    checks: list[Part]
+
+    def of(self, attacked: Part) -> "Examined":
+        """The same lines, of a checkpoint that has the same weights under another name."""
+        return Examined(*([line | {"attacked": attacked} for line in part] for part in self))
+
+
+class Examination:
+    """Attacks sets of weights in all ways that a config names, and checks them."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        dataset: data.Dataset,
+        workdir: pathlib.Path,
+        devices: Sequence[jax.Device],
+    ) -> None:
+        config, classes = experiment.config, dataset.test.labels
+        self.attacks = experiment.attacks
+        self._classifier, self._seed = experiment.classifier, config.seed
+        self._settings, self._workdir = config.test, workdir
+        self._indices = data.balanced(classes, config.test.num_examples, config.test.subset_seed)
+        self._test, self._split = dataset.test, dataset.test.take(self._indices)
+        self._config = settings.fingerprint(config)
+        run_folder.write_evaluation_config(workdir, self._config, settings.as_dict(config))
+        self._evaluator = Evaluator(
+            experiment.classifier, config.seed, config.test.batch_size, devices
+        )
+        self._device = devices[0].device_kind
+        self._total = len(classes)
+        self._curve = experiment.curve
+        few = min(CURVE_IMAGES, len(self._indices))
+        self._of_curve = data.balanced(classes, few, config.test.subset_seed)
+
+    def __call__(self, weights: Weights) -> Examined:
+        """The lines of one set of weights."""
+        if not self.attacks:
+            return Examined([], [])
+        results: dict[str, Result] = {}
+        written = []
+        for named in self.attacks:
+            before = results[named.after.name] if named.after else None
+            result = results[named.name] = self._attack(weights, named, before)
+            written.append(self._line(weights, result.conditions, result))
+            if result.adversarial is not None and result.adversarial.dtype == np.uint8:
+                written.append(self._rounded(weights, named))
+        written += self._measure_curve(weights)
+        return Examined(written, self._checks(weights, list(results.values())))
+
+    def _attack(self, weights: Weights, named: NamedAttack, before: Result | None) -> Result:
+        keep = "none" if named.attack is None else self._settings.save_adversarial
+        if not named.conditions.get("clipped", True):  # 8 bits cannot hold what leaves [0, 1].
+            keep = keep.replace("uint8", "float32")
+        place = self._place(weights, named.conditions)
+        if keep == "uint8":  # They are the images of the attack rounded to 8 bits.
+            place = place._replace(images=self._place(weights, _round(named.conditions)).images)
+        with progress(f"{weights.name} {named.name}", len(self._split.labels)) as on_batch:
+            return self._evaluator(
+                weights.variables,
+                named,
+                self._split,
+                indices=self._indices,
+                before=before,
+                place=place,
+                keep=keep,
+                on_batch=on_batch,
+            )
+
+    def _rounded(self, weights: Weights, named: NamedAttack) -> Part:
+        """The line of the images of an attack rounded to 8 bits, as they are on the disk."""
+        conditions = _round(named.conditions)
+        place = self._place(weights, conditions)
+        images = processes.from_first(lambda: np.load(str(place.images)))
+        with progress(f"{weights.name} {conditions['attack']}", len(images)) as on_batch:
+            result = self._evaluator(
+                weights.variables,
+                NamedAttack(conditions["attack"], None),
+                self._split._replace(images=images),
+                indices=self._indices,
+                place=place,
+                on_batch=on_batch,
+            )
+        return self._line(weights, conditions, result)
+
+    def _measure_curve(self, weights: Weights) -> list[Part]:
+        """The lines of accuracy against epsilon, on at most CURVE_IMAGES images."""
+        if self._curve is None:
+            return []
+        (named, radii), size = self._curve, len(self._of_curve)
+        every = [point.conditions for point in named.along(radii)]
+        places = {c["epsilon"]: self._place(weights, c, size) for c in every}
+        with progress(f"{weights.name} {named.name}", size) as on_batch:
+            results = self._evaluator.curve(
+                weights.variables,
+                named,
+                self._test.take(self._of_curve),
+                radii,
+                indices=self._of_curve,
+                places=places,
+                on_batch=on_batch,
+            )
+        return [self._line(weights, r.conditions, r) for r in results.values()]
+
+    def _common(self, num_images: int) -> Part:
+        """What decides a number beside the weights and the attack."""
+        subset = f"balanced, seed {self._settings.subset_seed}"
+        return {
+            "precision": "float32",
+            "seed": self._seed,
+            "num_examples": num_images,
+            "subset": "all" if num_images == self._total else subset,
+        }
+
+    def _line(self, weights: Weights, conditions: Mapping[str, Any], result: Result) -> Part:
+        conditions = dict(conditions) | self._common(len(result.flags))
+        return result_lines.result_line(weights.attacked, conditions, result)
+
+    def _place(
+        self, weights: Weights, conditions: Mapping[str, Any], num_images: int | None = None
+    ) -> Place:
+        common = self._common(num_images or len(self._indices))
+        line = {"attacked": weights.attacked, "conditions": dict(conditions) | common}
+        stem, key = lines.record_stem(line), lines.record_key(line)
+        record = self._workdir / "evaluation" / f"{stem}.npz"
+        return Place(record, key, self._workdir / "adversarial" / f"{stem}.npy", self._config)
+
+    def _checks(self, weights: Weights, results: Sequence[Result]) -> list[Part]:
+        """The lines of the checks that compare attacks, and of those of the classifier itself."""
+        origin = provenance.measurement(self._device) | {"config": self._config}
+        flags = {result.attack: result.flags for result in results}
+        conditions = {result.attack: result.conditions for result in results}
+        compared = [
+            (self._compared(weights, [conditions[name] for name in finding.attacks]), finding)
+            for finding in (budget(results), *checks.compare(flags, conditions))
+        ]
+        common = self._common(len(self._indices))
+        return [
+            result_lines.check_line(weights.attacked, conditions | common, finding, origin)
+            for conditions, finding in [*compared, *self._examine(weights)]
+        ]
+
+    def _compared(self, weights: Weights, attacks: Sequence[Mapping[str, Any]]) -> Part:
+        """The attacks that a check compares: their labels, and the names of their records."""
+        stems = [self._place(weights, conditions).record.stem for conditions in attacks]
+        return {"attacks": dict(zip(labels.attacks(attacks), stems, strict=True))}
+
+    def _examine(self, weights: Weights) -> list[tuple[Part, Finding]]:
+        """What the classifier itself shows, on a few of the images, and under which conditions."""
+        number = min(self._settings.num_checked, len(self._indices))
+        if number < 2:
+            return []
+        few = self._split.take(data.balanced(self._split.labels, number, 0))
+        # The checks attack in an L-infinity ball: in an L2 ball of this radius fits this one.
+        inside = math.sqrt(few.images[0].size) if self._settings.norm == "l2" else 1.0
+        epsilon = min(self._settings.epsilon / inside, 1.0)
+        found = checks.examine(
+            Partial(self._classifier.apply, weights.variables),
+            data.to_unit(jnp.asarray(few.images)),
+            jnp.asarray(few.labels),
+            jax.random.key(self._seed),
+            epsilon=epsilon,
+        )
+        conditions = {"norm": "linf", "epsilon": epsilon, "num_checked": number}
+        return [(conditions, finding) for finding in found]
+
+
+def _round(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(conditions) | {"attack": f"{conditions['attack']}_uint8", "pixels": "uint8"}
+
+
+@contextlib.contextmanager
+def progress(text: str, total: int) -> Iterator[Any]:
+    """A bar over images; yields a function of how many are done."""
+    with terminal.bar(total=total, desc=text, unit="image", leave=False) as bar:
+        yield lambda count: bar.update(count - bar.n)

@@ -1,0 +1,94 @@
+"""Adversarial images of an evaluation: whether they keep the rules, in 8 bits, and on disk."""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cat_jax.data import Split
+from cat_jax.errors import UsageError, check_choice
+from cat_jax.evaluation.results import Place
+
+SLACK = 1e-6  # x + epsilon - x exceeds epsilon by up to 3e-8 in float32.
+KEPT = ("none", "float32", "uint8")
+
+
+def excess_of(
+    name: str, conditions: Mapping[str, Any], images: np.ndarray, adversarial: np.ndarray
+) -> float:
+    """By how much the worst adversarial image breaks the attack's rules, in float64.
+
+    Raises:
+      RuntimeError: if that is more than rounding: its accuracy would mean nothing.
+    """
+    natural, candidate = _unit(images), adversarial.astype(np.float64)
+    delta = np.abs(candidate - natural)
+    if conditions.get("norm") == "l2":
+        delta = np.sqrt(np.sum(np.square(delta), axis=(1, 2, 3)))
+    excess = float(np.max(delta)) - conditions.get("epsilon", 0.0)
+    if conditions.get("clipped", True):
+        excess = max(excess, float(-np.min(candidate)), float(np.max(candidate)) - 1.0)
+    if not excess <= SLACK:  # So put that NaN is refused.
+        raise RuntimeError(
+            f"{name} left its ball or the pixel range by {excess:.2e}; "
+            f"expected at most {SLACK:.0e}: its numbers would mean nothing."
+        )
+    return excess
+
+
+def to_bytes(
+    adversarial: np.ndarray, natural: np.ndarray, conditions: Mapping[str, Any]
+) -> np.ndarray:
+    """The nearest images of 8 bits that are still within epsilon.
+
+    Args:
+      adversarial: [N, H, W, C] in [0, 1].
+      natural: uint8, of the same shape.
+      conditions: of the attack; epsilon 0.031 is 7.9 grey levels, of which 7 can be used.
+
+    Raises:
+      UsageError: for an L2 ball, because rounding may leave it.
+    """
+    if conditions.get("norm") == "l2":
+        raise UsageError(
+            "config.test.save_adversarial is uint8; expected float32 for attacks in an L2 ball, "
+            "which images rounded to 8 bits may leave."
+        )
+    levels = math.floor(255 * conditions["epsilon"] + 1e-4)
+    original = natural.astype(np.int16)
+    rounded = np.rint(255 * adversarial.astype(np.float64)).astype(np.int16)
+    clipped = original + np.clip(rounded - original, -levels, levels)
+    return np.clip(clipped, 0, 255).astype(np.uint8)
+
+
+def allocate(place: Place | None, split: Split, keep: str) -> tuple[np.ndarray | None, bool]:
+    """Where the adversarial images of a split go: a file, if there is a place, or memory.
+
+    Returns:
+      An array, whose changes reach the file, or None to keep none; and whether it is new. The
+      images of an older file with the right shape and dtype stay.
+    """
+    if check_choice("keep", keep, KEPT) == "none":
+        return None, False
+    shape, dtype = split.images.shape, np.dtype(keep)
+    if place is None or place.images is None:
+        return np.zeros(shape, dtype), True
+    with contextlib.suppress(OSError, ValueError):
+        images = np.lib.format.open_memmap(place.images, "r+")
+        if (images.shape, images.dtype) == (shape, dtype):
+            return images, False
+    place.images.parent.mkdir(parents=True, exist_ok=True)
+    return np.lib.format.open_memmap(place.images, "w+", dtype, shape), True
+
+
+def natural_images(split: Split, chosen: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Images of a split as its adversarial images are kept: uint8, or float32 in [0, 1]."""
+    images = split.images[chosen]
+    return images if images.dtype == dtype else _unit(images).astype(dtype)
+
+
+def _unit(images: np.ndarray) -> np.ndarray:
+    """Uint8 -> float64 in [0, 1]; others unchanged."""
+    return images / np.float64(255) if images.dtype == np.uint8 else images

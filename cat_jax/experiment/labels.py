@@ -1,0 +1,91 @@
+"""Results in words: the attack with its radius, the weights that were attacked, the images."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cat_jax.experiment.limits import radius_text
+
+Conditions = Mapping[str, Any]
+NORMS = {"linf": "L-infinity", "l2": "L2"}
+# What a table says of its rows, and the seed of the noise, over which tables average.
+ASIDE = ("num_examples", "subset", "seed")
+
+
+def comparable(conditions: Conditions) -> dict[str, Any]:
+    """The conditions of an attack without the images that it was run on and its noise."""
+    return {name: value for name, value in conditions.items() if name not in ASIDE}
+
+
+def radius(epsilon: float) -> str:
+    """ "0.15", or "8/255" where the radius is a number of grey levels."""
+    text = radius_text(epsilon)
+    return text if len(text) <= 8 else f"{epsilon:.4g}"
+
+
+def threat(conditions: Conditions) -> str:
+    """ "L-infinity 8/255" or "L2 0.5, not clipped to [0, 1]"; "" for natural accuracy."""
+    if "epsilon" not in conditions:
+        return ""
+    clipped = "" if conditions["clipped"] else ", not clipped to [0, 1]"
+    return f"{NORMS[conditions['norm']]} {radius(conditions['epsilon'])}{clipped}"
+
+
+def attack(conditions: Conditions) -> str:
+    """ "pgd20 at 0.15"; "pgd20 at L2 0.5" where the norm is not L-infinity."""
+    if "epsilon" not in conditions:
+        return str(conditions["attack"])
+    norm = "" if conditions["norm"] == "linf" else f"{NORMS[conditions['norm']]} "
+    return f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}"
+
+
+def attacks(every: Sequence[Conditions]) -> list[str]:
+    """A label for each of several conditions; those that share one get what they differ in."""
+    every = [comparable(conditions) for conditions in every]
+    labels = [attack(conditions) for conditions in every]
+    alike: dict[str, list[Conditions]] = {}
+    for own, label in zip(every, labels, strict=True):
+        alike.setdefault(label, []).append(own)
+    return [
+        ", ".join([label, *_differences(own, alike[label])])
+        for own, label in zip(every, labels, strict=True)
+    ]
+
+
+def _differences(own: Conditions, alike: Sequence[Conditions]) -> list[str]:
+    """ "step_size 0.01" for each condition that is not the same in all that are alike."""
+    names = dict.fromkeys(name for conditions in alike for name in conditions)
+    return [
+        f"{name} {own.get(name)}"
+        for name in names
+        if any(conditions.get(name) != own.get(name) for conditions in alike)
+    ]
+
+
+def settings(conditions: Conditions) -> str:
+    """ "100 steps of 0.003, from 5 random starts" or "5000 queries": what an attack may spend."""
+    texts = []
+    if steps := conditions.get("num_steps"):
+        size = f" of {conditions['step_size']:.4g}" if "step_size" in conditions else ""
+        texts.append(f"{steps} step{'s' * (steps > 1)}{size}")
+    if queries := conditions.get("num_queries"):
+        texts.append(f"{queries} queries")
+    if conditions.get("restarts", 1) > 1:
+        texts.append(f"{conditions['restarts']} random starts")
+    elif conditions.get("random_start"):
+        texts.append("a random start")
+    if "kappa" in conditions:
+        texts.append(f"kappa {conditions['kappa']:g}")
+    return ", ".join(texts)
+
+
+def images(conditions: Conditions) -> str:
+    """ "10000", or "1000 (balanced, seed 0)" for a part of the test split."""
+    subset = conditions["subset"]
+    return str(conditions["num_examples"]) + ("" if subset == "all" else f" ({subset})")
+
+
+def weights(attacked: Mapping[str, Any]) -> str:
+    """ "best", or "weights FILE (ResNet18)" for weights from elsewhere."""
+    if attacked["file"] is None:
+        return str(attacked["checkpoint"])
+    return f"weights {attacked['file']['name']} ({attacked['classifier']})"

@@ -1,0 +1,86 @@
+"""Accuracy against epsilon, from the lines of results.jsonl that are its points."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cat_jax.experiment import labels
+from cat_jax.report import tables
+from cat_jax.storage import lines
+from cat_jax.storage.lines import Line
+
+
+class Point(NamedTuple):
+    """Radius, accuracy and its 95% interval, as fractions."""
+
+    epsilon: float
+    accuracy: float
+    low: float
+    high: float
+
+
+class Curve(NamedTuple):
+    """Accuracies of the same weights on the same images at growing radii.
+
+    Attributes:
+      name: of the weights, such as "best".
+      points: from the smallest radius.
+      conditions: of the last point.
+    """
+
+    name: str
+    points: tuple[Point, ...]
+    conditions: Mapping[str, Any]
+
+    @property
+    def caption(self) -> str:
+        """One sentence on the attack and the images."""
+        conditions = self.conditions
+        return (
+            f"Under PGD of {conditions['num_steps']} steps, whose size keeps its ratio to epsilon, "
+            f"on {labels.images(conditions)} test images; each radius attacks what the smaller "
+            "ones left right. Bands are 95% Wilson intervals."
+        )
+
+
+def curves(results: Sequence[Line]) -> list[Curve]:
+    """The curves of a run, of last/ only if it is not best/.
+
+    Args:
+      results: lines of results.jsonl with conditions.
+    """
+    points = [line for line in tables.distinct(results) if lines.is_curve(line)]
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in points:
+        group = (labels.weights(line["attacked"]), labels.images(line["conditions"]))
+        groups.setdefault(group, []).append(line)
+    return [
+        _curve(name, last, of_group)
+        for (name, _), of_group in groups.items()
+        for last in of_group
+        if not any(_continues(other, last) for other in of_group)
+    ]
+
+
+def _curve(name: str, last: Line, of_group: Sequence[Line]) -> Curve:
+    """The curve that ends at `last`: the lines that its own line names, and itself."""
+    own = [line for line in of_group if line is last or _continues(last, line)]
+    points = [
+        Point(
+            line["conditions"]["epsilon"], line["outcome"]["accuracy"], *line["outcome"]["interval"]
+        )
+        for line in own
+    ]
+    return Curve(name, tuple(sorted(points)), last["conditions"])
+
+
+def _continues(line: Line, earlier: Line) -> bool:
+    """Whether a point was measured after an earlier one of the same curve."""
+    own, others = _radii(line), _radii(earlier)
+    return len(own) > len(others) and own[: len(others)] == others
+
+
+def _radii(line: Line) -> list[tuple[float, float]]:
+    """(epsilon, step size) of each point of the curve up to this one."""
+    conditions = line["conditions"]
+    every = [*conditions.get("after", ()), conditions]
+    return [(point["epsilon"], point["step_size"]) for point in every]
