@@ -16,11 +16,14 @@ __all__ = [
     "methods",
     "networks",
     "objectives",
+    "register",
     "weights",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "register":
+        return importlib.import_module("cat_jax.runtime.registry").register
     if name in __all__:
         return importlib.import_module(f"cat_jax.{name}")
     raise AttributeError(f"module 'cat_jax' has no attribute {name!r}")

@@ -25,6 +25,11 @@ where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
 reads the files of the workdir, or of every run of a sweep, and reports damaged ones; it changes
 nothing.
 
+    python -m cat_jax.main --plugin=my_module --config=... --config.classifier.name=MyNet
+
+imports a module of yours, which registers a network, method, attack or data set under a name. The
+run remembers it.
+
 Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
 cat_jax/configs/default.py. --quiet prints warnings and results only; programs read the results
 from results.jsonl and checks.jsonl in the workdir. Ctrl-C saves; the same command then resumes.
@@ -80,7 +85,7 @@ from cat_jax.evaluation import robustness
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.report import tables
-from cat_jax.runtime import backend, processes, terminal
+from cat_jax.runtime import backend, processes, registry, terminal
 from cat_jax.storage import checkpoint, paths, run_folder, verify
 from cat_jax.training import loop
 from cat_jax.weights.loading import Loaded
@@ -111,6 +116,7 @@ def run(
     wanted = mode == "evaluate" and not weights_file
     source = processes.from_first(lambda: _settle(config, workdir, wanted))
     resolved = settings.resolve(source)
+    registry.import_plugins(resolved.plugins)
     devices = jax.devices()
     dataset = data.load(resolved.dataset, resolved.data_dir)
     processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)

@@ -77,6 +77,9 @@ def get_config() -> ConfigDict:
     # follow it, except where they have a norm or an epsilon of their own.
     config.threat = ConfigDict({"norm": "linf", "epsilon": "8/255"})
 
+    # Your modules, which register networks, methods, attacks or data sets: --plugin=MODULE.
+    config.plugins = ()
+
     # Data. Sizes in examples.
     config.dataset = "digits"  # digits, mnist, cifar10, cifar100, synthetic, own: your images.
     # Folder of prepared data sets; "": $CAT_JAX_DATA, or else ~/tensorflow_datasets. For own, a

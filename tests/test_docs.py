@@ -35,7 +35,7 @@ def name_of(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_its_blocks_name_is_there(page):
-    for language, text in pages.blocks(page):
+    for language, text, _ in pages.blocks(page):
         assert language in ("", "bash", "sh", "python", "py", "text"), language
         if language == "python":
             ast.parse(text)
@@ -92,10 +92,13 @@ def test_words_that_are_not_plain_are_found():
     assert plain_words.faults("A run resumes. An upper bound sounds right; the whole batch.") == []
 
 
+OF_RECIPES = {"cat_jax.networks.tiny_net"}  # `test_recipes` writes it.
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_files_modules_and_fields_that_it_names_exist(page):
     assert pages.missing_paths(page) == []
-    assert pages.missing_modules(page) == []
+    assert set(pages.missing_modules(page)) <= OF_RECIPES
     assert pages.missing_fields(page) == []
 
 

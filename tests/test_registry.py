@@ -44,7 +44,7 @@ def test_a_name_belongs_to_the_module_that_registered_it():
     register(again)  # As a notebook's cell does when it is run again.
     assert find(Classifier, "name", "OfThisTest") is again
     assert named("OfThisTest").build(num_classes=4, sees="sum") == Linear(4, 5)
-    with pytest.raises(UsageError, match=r"test_registry registers the Classifier 'SmallCNN', .*"):
+    with pytest.raises(UsageError, match=r"test_registry.py registers the Classifier 'SmallC"):
         register(Classifier("SmallCNN", Linear))
     assert find(Classifier, "name", "SmallCNN").make is not Linear
     with pytest.raises(UsageError, match="SmallCNN is a classifier's name"):

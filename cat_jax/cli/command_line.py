@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 from absl import app, flags
@@ -14,7 +14,7 @@ from cat_jax.cli import config_files
 from cat_jax.errors import UsageError
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.fields import FIELDS
-from cat_jax.runtime import processes, terminal
+from cat_jax.runtime import processes, registry, terminal
 from cat_jax.storage import paths, run_folder
 
 # --config.PATH=VALUE, --noconfig.PATH, --config.PATH[0]=VALUE.
@@ -37,6 +37,9 @@ MODE = flags.DEFINE_enum(
 )
 WEIGHTS = flags.DEFINE_string(
     "weights", None, "With --mode=evaluate: a file of weights, instead of the run's checkpoints."
+)
+PLUGIN = flags.DEFINE_multi_string(
+    "plugin", [], "A module of yours that registers a network, method, attack or data set."
 )
 SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
@@ -74,7 +77,8 @@ def parse(argv: Sequence[str]) -> list[str]:
 def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     """Reads the command line into `values`, one of which may be a config.
 
-    What is wrong ends the process with one line; a bug in a config file, with its traceback.
+    What is wrong ends the process with one line; a bug in a config file or a plugin, with its
+    traceback.
     """
     file = ""
     try:
@@ -85,10 +89,15 @@ def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
         _check_overrides(arguments, has_config=bool(configs))
         ARGUMENTS[:] = arguments
         rest: list[str] = values(arguments)
-        if configs:
-            config_files.check_loaded(values["config"].value, file)
         if len(rest) > 1:
             raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
+        if configs:
+            config: Any = values["config"].value
+            config_files.check_loaded(config, file)
+            config.plugins = _plugins(values, config)
+            for name in config.plugins:
+                file = registry.find_plugin(name)  # The code to blame, if it raises.
+                registry.import_plugins([name])
         return rest
     except Exception as error:
         frames, line = config_files.describe(error, file)
@@ -108,6 +117,12 @@ def _with_local_paths(argv: Sequence[str]) -> list[str]:
             if value:
                 arguments[place] = f"{flag}{path_of(value, f'--{name}')}"
     return arguments
+
+
+def _plugins(values: flags.FlagValues, config: Any) -> tuple[str, ...]:
+    """Those of the config and of --plugin, which not every command has."""
+    given = values["plugin"].value if "plugin" in values else ()
+    return tuple(dict.fromkeys([*config.plugins, *(given or ())]))
 
 
 def _check_overrides(argv: Sequence[str], *, has_config: bool) -> None:

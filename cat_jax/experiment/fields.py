@@ -13,6 +13,7 @@ from cat_jax.experiment.conventions import CONVENTIONS, RECIPES
 from cat_jax.experiment.limits import (
     EPOCHS,
     NAME,
+    NAMES,
     NONE_OR_SEVERAL,
     RADIUS,
     START,
@@ -79,6 +80,7 @@ FIELDS: dict[str, Field] = {
     "threat.epsilon": Field(RADIUS, NOTHING),
     # Data.
     "dataset": Field(NAME, BOTH),
+    "plugins": Field(NAMES, NOTHING),  # Because what they register has names of its own.
     "data_dir": Field(NAME, NOTHING),  # Because the data have a fingerprint of their own.
     "num_validation": Field(least(0), TRAINING),
     "selection": Field(one_of("validation", "test"), TRAINING),

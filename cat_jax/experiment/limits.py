@@ -73,6 +73,9 @@ EPOCHS = Limit((tuple,), _are_epochs, "expected epochs from 0 on in rising order
 SWITCH = Limit((bool,), lambda value: True, "expected True or False")
 # A name that another module checks, because plugins can add to those that there are.
 NAME = Limit((str,), lambda value: True, "expected a name")
+NAMES = Limit(
+    (tuple,), lambda values: all(isinstance(value, str) for value in values), "expected names"
+)
 # Text such as "8/255", which `read_radius` makes a number. A radius of 0 would attack nothing; a
 # start may be the image itself.
 RADIUS = Limit((str, float), lambda value: True, "expected a radius or a step size above 0")

@@ -10,45 +10,37 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from cat_jax import attacks, data, methods, objectives
-from cat_jax.errors import UsageError, check_choice
-from cat_jax.methods import Method
+from cat_jax.errors import UsageError
+from cat_jax.methods import Method, NamedMethod
+from cat_jax.runtime.registry import find, register
 from cat_jax.types import Attack, Loss, Schedule
 
-Steps = Callable[[tuple[int, ...]], Schedule]
 ATTACK_LOSSES: dict[str, Callable[[ConfigDict], Loss]] = {
     "cross_entropy": lambda attack: objectives.adversarial_cross_entropy,
     "margin": lambda attack: objectives.AdversarialMargin(attack.kappa),
     "kl": lambda attack: objectives.adversarial_kl,
 }
-# Each is given the config, the attack, and `after`, which says how many of some epochs have begun.
-METHODS: dict[str, Callable[[ConfigDict, Attack, Steps], Method]] = {
-    "standard": lambda config, attack, after: methods.standard(),
-    "at": lambda config, attack, after: methods.at(attack),
-    "trades": lambda config, attack, after: methods.trades(attack, beta=config.method.beta),
-    "mart": lambda config, attack, after: methods.mart(attack, weight=config.method.weight),
-    "fat": lambda config, attack, after: _fat(config, attack, after),
-    "alp": lambda config, attack, after: _alp(config.method, attack),
-    "mma": lambda config, attack, after: methods.mma(attack),
-    "cat": lambda config, attack, after: _cat(config.method, attack),
-}
 
 
 def build_method(config: ConfigDict, clock: data.Clock) -> Method:
     """The method of `config.method`, with its training attack and weight perturbation."""
-    name = check_choice("config.method.name", config.method.name, METHODS)
+    record = find(NamedMethod, "config.method.name", config.method.name)
     masked = config.mask_net.name != "OnesMask"
-    if name != "cat" and masked:
-        raise UsageError(
-            f"config.method.name is {name!r}, which has no mask network; "
-            "set config.mask_net.name to OnesMask."
-        )
 
     def after(epochs: tuple[int, ...]) -> Schedule:
         """How many of `epochs` have begun."""
         starts = np.array([clock.steps_until(epoch) for epoch in epochs], np.int32)
         return lambda step: jnp.sum(step >= starts)
 
-    method = METHODS[name](config, build_attack(config.attack), after)
+    arguments: dict[str, Any] = {name: config.method[name] for name in record.fields}
+    for argument, epochs in record.epochs.items():
+        arguments[argument] = after(_at(config, epochs) if isinstance(epochs, str) else epochs)
+    method = record.make(build_attack(config.attack), **arguments)
+    if masked and not method.mask_views:
+        raise UsageError(
+            f"config.method.name is {record.name!r}, which has no mask network; "
+            "set config.mask_net.name to OnesMask."
+        )
     training = config.attack.batch_norm == "training"
     method = dataclasses.replace(method, train_mode_attack=training)
     if gamma := config.awp.gamma:
@@ -90,31 +82,38 @@ def build_attack(settings: ConfigDict) -> Attack:
     return attack
 
 
-def _fat(config: ConfigDict, attack: Attack, after: Steps) -> Method:
-    return methods.fat(attack, beta=config.method.beta, tau=after(config.attack.tau_epochs))
+def _at(config: ConfigDict, path: str) -> Any:
+    for name in path.split("."):
+        config = config[name]
+    return config
 
 
-def _alp(settings: ConfigDict, attack: Attack) -> Method:
-    return methods.alp(
-        attack,
-        weight=settings.weight,
-        natural_weight=settings.natural_weight,
-        adversarial_weight=settings.adversarial_weight,
-        pairing=settings.pairing,
-    )
+def _standard(attack: Attack) -> Method:
+    del attack
+    return methods.standard()
 
 
-def _cat(settings: ConfigDict, attack: Attack) -> Method:
-    method = methods.cat(
-        attack,
-        beta=settings.beta,
-        beta1=settings.beta1,
-        weighted=settings.weighted,
-        kl_p=settings.kl_p,
-        certain=settings.certain,
-    )
+def _cat(
+    attack: Attack, *, mask_loss_batch_norm: str, closing_forward: bool, **arguments: Any
+) -> Method:
     return dataclasses.replace(
-        method,
-        train_mode_mask_loss=settings.mask_loss_batch_norm == "training",
-        closing_views=("natural",) if settings.closing_forward else (),
+        methods.cat(attack, **arguments),
+        train_mode_mask_loss=mask_loss_batch_norm == "training",
+        closing_views=("natural",) if closing_forward else (),
     )
+
+
+register(
+    NamedMethod("standard", _standard),
+    NamedMethod("at", methods.at),
+    NamedMethod("trades", methods.trades, ("beta",)),
+    NamedMethod("mart", methods.mart, ("weight",)),
+    NamedMethod("fat", methods.fat, ("beta",), epochs={"tau": "attack.tau_epochs"}),
+    NamedMethod("alp", methods.alp, ("weight", "natural_weight", "adversarial_weight", "pairing")),
+    NamedMethod("mma", methods.mma),
+    NamedMethod(
+        "cat",
+        _cat,
+        ("beta", "beta1", "weighted", "kl_p", "certain", "mask_loss_batch_norm", "closing_forward"),
+    ),
+)

@@ -42,6 +42,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     for path, value in values.items():
         FIELDS[path].limit.check(path, value)
     values |= _radii(values)
+    values["variant"] = _variant(values)
     resolved = ConfigDict(_nested(values))
     resolved.lock()
     return resolved
@@ -63,6 +64,16 @@ def _radius(values: Mapping[str, Any], path: str, epsilon: float | None = None) 
     if limit is RADIUS and not radius > 0:
         raise UsageError(f"config.{path} is {values[path]}; {limit.expected}.")
     return radius
+
+
+def _variant(values: Mapping[str, Any]) -> str:
+    """The name of the variant; with another method than the variant's, that method's name."""
+    variant, method = values["variant"], values["method.name"]
+    if variant not in default.VARIANTS:
+        return str(variant)
+    if default.VARIANTS[variant].get("method.name", "cat") == method:
+        return str(variant)
+    return f"{variant}_{method}" if method in default.VARIANTS else str(method)
 
 
 def refuse_unknown(values: Mapping[str, Any]) -> None:

@@ -9,7 +9,10 @@ that defines the thing registers its record, in the package as in a plugin:
 """
 
 import dataclasses
+import importlib
+import importlib.util
 import sys
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from cat_jax.errors import UsageError
@@ -24,7 +27,7 @@ class Record:
 
 R = TypeVar("R", bound=Record)
 _records: dict[type[Record], dict[str, Any]] = {}
-_owners: dict[tuple[type[Record], str], str] = {}  # The module that registered a name.
+_owners: dict[tuple[type[Record], str], str] = {}  # Who registered a name: a file, or a notebook.
 
 
 def register(*records: Record) -> None:
@@ -39,7 +42,9 @@ def register(*records: Record) -> None:
     Raises:
       UsageError: for something else, or a name that another module has registered.
     """
-    owner = sys._getframe(1).f_globals.get("__name__", "")
+    caller = sys._getframe(1).f_globals
+    # By its file, because a script and the same file imported are one module.
+    owner = caller.get("__file__", caller.get("__name__", ""))
     for record in records:
         if not isinstance(record, Record) or type(record) is Record:
             kinds = ", ".join(kind.__name__ for kind in _records)
@@ -76,3 +81,36 @@ def find(kind: type[R], field: str, name: str) -> R:
             "another one: --plugin=MODULE."
         )
     return records[name]
+
+
+def import_plugins(names: Iterable[str]) -> None:
+    """Imports the modules that register what a config names, unless they are imported already.
+
+    An error in the code of a module is raised as it is, with its traceback.
+
+    Raises:
+      UsageError: if there is no such module.
+    """
+    for name in names:
+        find_plugin(name)
+        importlib.import_module(name)
+
+
+def find_plugin(name: str) -> str:
+    """The file of a plugin.
+
+    Raises:
+      UsageError: if there is no such module.
+    """
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # The package that it should be in.
+        spec = None
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"--plugin={name} is not the name of a module: {error}.") from error
+    if spec is None:
+        raise UsageError(
+            f"--plugin={name}: there is no module {name} in this folder or on Python's path; run "
+            "in the folder that has it, or add that folder to PYTHONPATH."
+        )
+    return spec.origin or ""

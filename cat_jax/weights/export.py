@@ -109,7 +109,12 @@ def _part(run: Trained, section: str, loaded: Loaded) -> Part:
     """A network of the run, with what `weights.load` needs to build it again."""
     network, record = loaded.network, named(run.config[section].name)
     about: dict[str, Any] = {"network": record.name, "arguments": record.arguments_of(network)}
-    about |= {"checkpoint": run.checkpoint, "step": run.step, "image_shape": run.image_shape}
+    about |= {
+        "plugins": list(run.config.plugins),
+        "checkpoint": run.checkpoint,
+        "step": run.step,
+        "image_shape": run.image_shape,
+    }
     about["config"] = {field: run.config[field] for field in LABELS}
     about |= {constant: list(getattr(network, constant, ())) for constant in ("mean", "std")}
     return Part(pytorch_names.to_state_dict(network, loaded.variables), about)

@@ -77,8 +77,8 @@ def load(
 ) -> Loaded:
     """The network in a file.
 
-    A PreAct ResNet with post-activation shortcuts, as in early code for CIFAR, has the names and
-    shapes of `PreActResNet18`: no file tells them apart, so compare its accuracy with a known one.
+    No file tells `PreActResNet18` from a network whose shortcut convolutions take x instead of
+    relu(bn1(x)): it has the same names and shapes, and loads, with wrong logits.
 
     Args:
       file: .safetensors; with PyTorch, .pth or .pt.
@@ -145,7 +145,11 @@ def _rebuild(about: Mapping[str, Any]) -> nn.Module | None:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in about["arguments"].items()
     }
-    return named(about["network"]).build(**arguments)
+    try:
+        return named(about["network"]).build(**arguments)
+    except UsageError as error:
+        modules = ", ".join(about.get("plugins", ())) or "the module that registers it"
+        raise UsageError(f"it holds {about['network']}; import {modules} first.") from error
 
 
 def _check(

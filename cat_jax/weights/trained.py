@@ -15,6 +15,7 @@ from cat_jax import data
 from cat_jax.errors import UsageError, check_choice
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.network import build_networks
+from cat_jax.runtime.registry import import_plugins
 from cat_jax.storage import checkpoint, paths, run_folder
 from cat_jax.types import PyTree
 from cat_jax.weights.loading import Loaded
@@ -68,6 +69,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
     tree = checkpoint.restore_arrays(found) if found else {}
     if found is None or (averaged and not tree.get("average")):
         raise UsageError(f"{workdir} holds no checkpoint {name}; train first, or name another.")
+    import_plugins(config.plugins)
     spec = _spec(found)
     classifier, mask_net = build_networks(config, spec)
     of_file: tuple[Any, ...] = (found.path, found.digest, {})

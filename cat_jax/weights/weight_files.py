@@ -104,7 +104,9 @@ def save_safetensors(
     file: pathlib.Path, arrays: Mapping[str, np.ndarray], about: dict[str, str]
 ) -> None:
     """Writes arrays and their description; the file is complete or absent."""
-    contiguous = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    contiguous = {  # Which NumPy gives one dimension at least.
+        name: np.ascontiguousarray(value).reshape(value.shape) for name, value in arrays.items()
+    }
     with files.replacing(file) as temporary:  # save_file would let none but its owner read it.
         temporary.write_bytes(safetensors_numpy.save(contiguous, metadata=about))
 

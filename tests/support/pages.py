@@ -19,7 +19,7 @@ from cat_jax.configs import default
 from cat_jax.errors import UsageError
 
 ROOT = pathlib.Path(__file__).parents[2]
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?[^\n]*\n(.*?)^```$", re.M | re.S)
 # Such as launch/local.sh and networks/norm.py; not FOLDER/train.py, nor a path inside a longer one.
 PATH = re.compile(
     r"(?<![\w./~-])(?:launch|benchmarks|configs|tests|docs|notebooks|[a-z_]+(?:/_?[a-z]+)*)"
@@ -29,12 +29,15 @@ FIELD = re.compile(r"\bconfig\.((?!(?:json|py|md)\b)[a-z_0-9]+(?:\.[a-z_0-9]+)*)
 DOTTED = re.compile(r"(?<![\w./-])cat_jax(?:\.[A-Za-z]\w*)+")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # Runs the blocks of a page, "language\n..." with a NUL between them: Python's share one namespace.
+# A block whose title names a file becomes that file.
 RUNNER = """
 import subprocess, sys
 space = {"__name__": "__main__"}
 for block in sys.stdin.read().split("\\0"):
     language, _, text = block.partition("\\n")
-    if language == "bash":
+    if language.endswith(".py"):
+        open(language, "w").write(text)
+    elif language == "bash":
         command = ["bash", "-euo", "pipefail", "-c", text]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     else:
@@ -47,11 +50,14 @@ class Block(NamedTuple):
 
     language: str
     text: str
+    title: str = ""
 
 
 def blocks(page):
     """The fenced blocks of a page, in order."""
-    return [Block(*found) for found in FENCE.findall(page.read_text())]
+    return [
+        Block(language, text, title) for language, title, text in FENCE.findall(page.read_text())
+    ]
 
 
 def prose(page):
@@ -102,10 +108,11 @@ def environment():
 
 def run(page, folder):
     """Runs the bash and python blocks of a page, one after another, in `folder`."""
-    told = "\0".join("\n".join(b) for b in blocks(page) if b.language in ("bash", "python"))
+    shown = [block for block in blocks(page) if block.language in ("bash", "python")]
+    scripts = "\0".join(f"{block.title or block.language}\n{block.text}" for block in shown)
     return subprocess.run(
         [sys.executable, "-c", RUNNER],
-        input=told,
+        input=scripts,
         cwd=folder,
         env=environment(),
         capture_output=True,

@@ -1,0 +1,159 @@
+"""A module outside the package: trained with, stopped, resumed, evaluated, exported and loaded."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import small_runs
+from absl import flags
+
+from cat_jax import main, weights
+from cat_jax.cli import command_line
+from cat_jax.configs import digits
+from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
+from cat_jax.networks import Classifier
+from cat_jax.runtime.registry import import_plugins, records_of
+from cat_jax.weights import trained
+
+# Warned of by ml_collections, which loads config files.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+SUPPORT = pathlib.Path(__file__).parent / "support"
+NAMES = {"dataset": "stripes", "classifier.name": "Flat", "method.name": "half"}
+SMALL = {"method.weight": 0.5, "num_validation": 0, "num_steps": 4}
+# What a new process does with a workdir: it resumes, evaluates, exports and loads.
+RESUME = f"""
+import runpy, sys
+sys.path.insert(0, {str(SUPPORT)!r})
+import numpy as np
+from cat_jax.runtime.registry import records_of
+from cat_jax.networks import Classifier
+assert "Flat" not in records_of(Classifier)
+workdir = sys.argv[1]
+sys.argv = ["main", "--workdir=" + workdir, "--config.num_steps=8"]
+try:
+    runpy.run_module("cat_jax.main", run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+from cat_jax import weights
+from cat_jax.weights import export, trained
+assert export.main(["--workdir=" + workdir, "--format=safetensors", "--out=" + workdir + "/w"]) == 0
+images = np.linspace(0, 1, 128, dtype=np.float32).reshape(2, 8, 8, 1)
+best = trained.load(workdir).classifier.logits_fn(images)
+np.testing.assert_array_equal(weights.load(workdir + "/w.safetensors").logits_fn(images), best)
+"""
+
+
+def config(**overrides):
+    made = digits.get_config("at")
+    made.update_from_flattened_dict(small_runs.OVERRIDES | NAMES | SMALL | overrides)
+    made.plugins = ("example_plugin",)
+    return made
+
+
+def test_a_network_and_a_method_of_ones_own_go_through_the_whole_cycle(tmp_path):
+    workdir = tmp_path / "run"
+    assert main.run(config(), workdir, "train")
+    before = trained.load(workdir, "last")
+    arguments = [sys.executable, "-c", RESUME, str(workdir)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "half" in done.stdout
+
+    after = trained.load(workdir, "last")
+    assert (before.step, after.step) == (4, 8)
+    assert after.config.variant == "half" and after.config.classifier.name == "Flat"
+    loaded = weights.load(workdir / "w.safetensors")
+    assert loaded.network == after.classifier.network
+    kept = json.loads((workdir / "config.json").read_text())
+    assert kept["plugins"] == ["example_plugin"] and kept["method"]["name"] == "half"
+    page = (workdir / "report.html").read_text()
+    assert "half on stripes" in page and "Flat" in page
+    lines = [json.loads(line) for line in (workdir / "results.jsonl").read_text().splitlines()]
+    assert {line["variant"] for line in lines} == {"half"}
+    assert "half" in (workdir / "w.safetensors.md").read_text()
+
+
+def read_flags(*arguments):
+    """The config of a command line."""
+    command_line.read(flags.FLAGS, ["main", "--config=cat_jax:digits:at", *arguments])
+    return flags.FLAGS["config"].value
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """A folder that modules are imported from."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS["plugin"].value = []
+
+
+def test_the_flag_imports_modules_in_turn_and_the_config_keeps_them(in_folder):
+    (in_folder / "plugin_a.py").write_text("ORDER = ['a']")
+    (in_folder / "plugin_b.py").write_text("import plugin_a\nplugin_a.ORDER.append('b')")
+    config = read_flags("--plugin=plugin_a", "--plugin=plugin_b", "--plugin=plugin_a")
+    assert settings.resolve(config).plugins == ("plugin_a", "plugin_b")
+    assert sys.modules["plugin_a"].ORDER == ["a", "b"]
+
+
+def test_an_error_in_a_plugin_shows_its_traceback(in_folder, capsys):
+    (in_folder / "plugin_helper.py").write_text("def build():\n    return undefined_name\n")
+    (in_folder / "broken_plugin.py").write_text("import plugin_helper\n\nplugin_helper.build()\n")
+    with pytest.raises(SystemExit) as end:
+        read_flags("--plugin=broken_plugin")
+    errors = capsys.readouterr().err
+    assert end.value.code == 2 and "cat_jax" not in errors.replace(str(in_folder), "")
+    assert "broken_plugin.py, line 3: NameError: name 'undefined_name' is not defined" in errors
+    assert 'plugin_helper.py", line 2, in build' in errors
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("no_such_plugin", "there is no module no_such_plugin in this folder or on Python's path"),
+        ("no_such_package.plugin", "there is no module no_such_package.plugin"),
+        ("", "is not the name of a module"),
+    ],
+)
+def test_a_module_that_is_not_there_is_refused_in_one_line(in_folder, capsys, name, message):
+    with pytest.raises(SystemExit):
+        read_flags(f"--plugin={name}")
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"error: --plugin={name}") and errors.count("\n") == 1
+    assert message in errors
+
+
+def test_names_that_no_plugin_registered_say_how_to_name_one():
+    fields = {"classifier.name": "Unheard", "dataset": "synthetic", "method.name": "at"}
+    with pytest.raises(UsageError, match=r"'Unheard'; available: .* --plugin=MODULE"):
+        small_runs.experiment(config(**fields))
+
+
+def test_a_mask_network_and_a_data_set_of_ones_own_are_trained_with():
+    import_plugins(["example_plugin"])
+    made, dataset, _ = small_runs.experiment(
+        config(**{"method.name": "cat", "mask_net.name": "Squares", "batch_size": 16})
+    )
+    assert dataset.class_names == ("rows", "columns") and dataset.spec.num_classes == 2
+    assert made.config.variant == "cat", "the variant was at, which is another method"
+    state = jax.eval_shape(made.init)
+    shapes = jax.tree.map(lambda leaf: leaf.shape, state.mask_net.params)
+    assert shapes == {"Dense_0": {"kernel": (1, 1), "bias": (1,)}}
+    batch = {"image": np.zeros((1, 16, 8, 8, 1), np.uint8), "label": np.zeros((1, 16), np.int32)}
+    made.step_fn.lower(state, batch, jax.random.key(0))
+
+
+def test_weights_of_a_network_that_is_not_registered_name_the_module(tmp_path):
+    part = weights.weight_files.Part(
+        {"params/w": np.ones(3, np.float32)},
+        {"network": "OfAnother", "arguments": {}, "plugins": ["another_plugin"]},
+    )
+    (file,) = weights.weight_files.write(tmp_path / "w", "safetensors", {"classifier": part})
+    with pytest.raises(UsageError, match=r"w.safetensors: .*OfAnother.*import another_plugin"):
+        weights.load(file)
+    assert "OfAnother" not in records_of(Classifier)
