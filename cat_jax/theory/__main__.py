@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 from cat_jax.errors import UsageError
+from cat_jax.runtime import backend
 from cat_jax.storage import files, paths
 from cat_jax.theory import drawings, summary, text, theory_page
 from cat_jax.theory.summary import Budget
@@ -19,6 +20,7 @@ def main() -> int:
         out = paths.local_path(options.out, "--out") if options.out else None
         if out:
             files.check_writable(out, "--out")
+        backend.check_devices()
         print(write(out), end="")
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
