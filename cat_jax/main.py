@@ -242,7 +242,7 @@ def run_sweep(
         return run(config, folder, mode, command)
 
     def done(config: ConfigDict, folder: pathlib.Path) -> bool:
-        return processes.from_first(lambda: _is_done(config, folder))
+        return processes.from_first(lambda: sweep.is_done(config, folder))
 
     ended = sweep.run_all(made, workdir, run_one, done=done)
     if ended:
@@ -264,15 +264,6 @@ def run_verify(folder: pathlib.Path) -> bool:
         print("\n".join(map(str, items)))
         print(f"\n{workdir}: {verify.summary(items)}")
     return all(item.verdict != verify.DAMAGED for items in runs.values() for item in items)
-
-
-def _is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
-    if run_folder.read_config(workdir) is None:
-        return False
-    resolved = settings.resolve(config)
-    spec = data.load(resolved.dataset, resolved.data_dir).spec
-    made = build_experiment(resolved, spec, jax.devices())
-    return sweep.is_done(config, workdir, made.num_steps, [a.conditions for a in made.attacks])
 
 
 def main(argv: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import made_lines
 import pytest
 import small_runs
 
-from cat_jax import main
+from cat_jax import data, main
 from cat_jax.cli import sweep
 from cat_jax.configs import preact_cifar10
 from cat_jax.errors import UsageError
@@ -99,17 +99,41 @@ def test_done_is_of_this_config_at_its_last_step_under_every_attack(tmp_path):
     config = small_runs.config(evaluation="natural,pgd20")
     resolved = settings.resolve(config)
     natural, pgd20 = made_lines.conditions(resolved).values()
-    assert not sweep.is_done(config, tmp_path, 12, [natural])
+
+    def write(step, *attacks, epoch=0.9):
+        files.write_json_lines(tmp_path / "metrics.jsonl", [{"step": step, "epoch": epoch}])
+        attacked = made_lines.attacked(resolved, "last", step)
+        results = [made_lines.result(attacked, attack, 0.5) for attack in attacks]
+        files.write_json_lines(tmp_path / "results.jsonl", results)
+
+    write(12, natural, pgd20)
+    assert not sweep.is_done(config, tmp_path), "there is no config.json"
     files.write_text(tmp_path / "config.json", json.dumps(settings.as_dict(resolved)))
-    assert not sweep.is_done(config, tmp_path, 12, [natural])
-    attacked = made_lines.attacked(resolved, "last", 12)
-    results = [made_lines.result(attacked, attack, 0.5) for attack in (natural, pgd20)]
-    files.write_json_lines(tmp_path / "results.jsonl", results)
-    assert sweep.is_done(config, tmp_path, 12, [natural, pgd20])
-    assert not sweep.is_done(config, tmp_path, 12, [natural, pgd20 | {"epsilon": 0.01}])
-    assert not sweep.is_done(config, tmp_path, 14, [natural])
+    assert resolved.num_steps == 12 and sweep.is_done(config, tmp_path)
+    write(12, natural, pgd20 | {"epsilon": 0.01})
+    assert not sweep.is_done(config, tmp_path), "under another radius"
+    write(12, natural)
+    assert not sweep.is_done(config, tmp_path)
+    write(10, natural, pgd20)
+    assert not sweep.is_done(config, tmp_path), "it was stopped before its last step"
+    write(12, natural, pgd20)
     config.method.beta1 = 0.7
-    assert not sweep.is_done(config, tmp_path, 12, [natural])
+    assert not sweep.is_done(config, tmp_path), "another config"
+
+
+@pytest.mark.parametrize(
+    "step, epoch, is_end", [(28, 2.0, True), (29, 29 / 14, False), (27, 27 / 14, False)]
+)
+def test_the_last_step_of_so_many_epochs_is_known_by_its_epoch(tmp_path, step, epoch, is_end):
+    """Of 224 images in batches of 16, which no file of the run says."""
+    config = small_runs.config(evaluation="natural", num_steps=0, num_epochs=2)
+    resolved = settings.resolve(config)
+    files.write_text(tmp_path / "config.json", json.dumps(settings.as_dict(resolved)))
+    files.write_json_lines(tmp_path / "metrics.jsonl", [{"step": step, "epoch": epoch}])
+    (natural,) = made_lines.conditions(resolved).values()
+    attacked = made_lines.attacked(resolved, "last", step)
+    files.write_json_lines(tmp_path / "results.jsonl", [made_lines.result(attacked, natural, 0.5)])
+    assert sweep.is_done(config, tmp_path) == is_end
 
 
 def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsys, monkeypatch):
@@ -122,6 +146,7 @@ def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsy
     printed = capsys.readouterr().out
     assert "beta1_0.05, last" in printed.rpartition("beta1_0.05:")[2]
     monkeypatch.setattr(main, "run", lambda *_: pytest.fail("what is done is not run again"))
+    monkeypatch.setattr(data, "load", lambda *_: pytest.fail("nor are the data read"))
     main.run_sweep(*arguments)
     assert "beta1_0.1, last" in capsys.readouterr().out
     with pytest.raises(UsageError, match="A sweep needs a config"):

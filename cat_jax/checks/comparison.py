@@ -70,7 +70,9 @@ def _settings(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) 
     aside = {"attack", "num_steps"}
     return {
         name: json.dumps(
-            {k: v for k, v in conditions[name].items() if k not in aside}, sort_keys=True
+            {k: v for k, v in conditions[name].items() if k not in aside},
+            sort_keys=True,
+            allow_nan=False,
         )
         for name in flags
     }

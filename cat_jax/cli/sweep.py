@@ -4,13 +4,14 @@ import itertools
 import logging
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
+from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.experiment.fields import FIELDS
 from cat_jax.storage import files, lines, run_folder
 
@@ -107,34 +108,34 @@ def run_all(
     return finished
 
 
-def is_done(
-    config: ConfigDict,
-    workdir: pathlib.Path,
-    num_steps: int,
-    attacks: Sequence[Mapping[str, Any]],
-) -> bool:
-    """Whether a workdir has this config, and results under all conditions at its last step.
+def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
+    """Whether a workdir has this config, is trained, and has the results of every attack.
 
-    Args:
-      config: of the run.
-      workdir: its folder.
-      num_steps: the last step.
-      attacks: the conditions of each attack, as `NamedAttack.conditions` has them.
+    It reads the files of the workdir alone: no data, no devices.
     """
-    existing = run_folder.read_config(workdir)
-    if existing is None:
+    kept, resolved = run_folder.read_config(workdir), settings.resolve(config)
+    if kept is None or settings.fingerprint(kept) != settings.fingerprint(resolved):
         return False
-    if settings.fingerprint(existing) != settings.fingerprint(settings.resolve(config)):
-        return False
+    step = _last_step(workdir, resolved)
     results = lines.with_conditions(files.read_json_lines(workdir / "results.jsonl"))
-    last = [
+    done = [
         line["conditions"].items()
         for line in results
-        if (line["attacked"]["checkpoint"], line["attacked"]["step"]) == ("last", num_steps)
+        if (line["attacked"]["checkpoint"], line["attacked"]["step"]) == ("last", step)
     ]
-    return bool(last) and all(
-        any(all(item in done for item in attack.items()) for done in last) for attack in attacks
-    )
+    attacks = [attack.conditions.items() for attack in evaluation_attacks(resolved)]
+    return bool(done) and all(any(attack <= one for one in done) for attack in attacks)
+
+
+def _last_step(workdir: pathlib.Path, config: ConfigDict) -> int | None:
+    """The step at which training ended; None if it has not reached its end."""
+    metrics = run_folder.read_lines(workdir, "metrics")
+    if not metrics:
+        return None
+    step, epoch = int(metrics[-1]["step"]), float(metrics[-1].get("epoch", 0))
+    before = epoch * (step - 1) / step
+    is_end = step == config.num_steps if config.num_steps else before < config.num_epochs <= epoch
+    return step if is_end else None
 
 
 def _axis(text: str, config: ConfigDict) -> Axis:

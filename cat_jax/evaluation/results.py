@@ -93,7 +93,10 @@ def read(place: Place | None, blank: Record, *, images_lost: bool = False) -> Re
 
 def write(place: Place, record: Record) -> None:
     """Replaces the record on disk."""
-    fields = record._asdict() | {"key": place.key, "origin": json.dumps(record.origin)}
+    fields = record._asdict() | {
+        "key": place.key,
+        "origin": json.dumps(record.origin, allow_nan=False),
+    }
     with files.replacing(place.record) as temporary, open(temporary, "wb") as stream:
         np.savez(stream, **fields)
 

@@ -79,7 +79,7 @@ def remarks(workdir: pathlib.Path) -> list[str]:
 
 def condition_key(line: Line) -> str:
     """Equal for lines whose numbers can be compared, the images aside."""
-    return json.dumps(labels.comparable(line["conditions"]), sort_keys=True)
+    return json.dumps(labels.comparable(line["conditions"]), sort_keys=True, allow_nan=False)
 
 
 def _sources(workdir: pathlib.Path, results: Sequence[Line]) -> list[Source]:
