@@ -241,11 +241,15 @@ def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_
             "holds no adversarial images of best under",
         ),
         (["--format=safetensors", "--checkpoint=last_average"], "no checkpoint last_average"),
+        (["--format=safetensors", "--out=/proc/no/x"], "--out is /proc/no, where files cannot"),
     ],
 )
 def test_what_cannot_be_exported_is_said_in_one_line(arguments, message, workdir, capsys):
     assert export.main([f"--workdir={workdir}", *arguments]) == 2
     output, errors = capsys.readouterr()
     assert output == "" and errors.count("\n") == 1 and message in errors
+    inside = workdir / "checkpoints" / "best"
+    assert export.main([f"--workdir={inside}", "--format=torch"]) == 2
+    assert f"inside the run {workdir}; name the run" in capsys.readouterr().err
     assert export.main(["--workdir=/nowhere", "--format=torch"]) == 2
     assert "/nowhere holds no config.json" in capsys.readouterr().err

@@ -32,7 +32,8 @@ from cat_jax.errors import Damaged, UsageError
 from cat_jax.experiment import labels
 from cat_jax.experiment.limits import read_radius
 from cat_jax.networks.record import named
-from cat_jax.storage import files, lines, run_folder
+from cat_jax.runtime import backend
+from cat_jax.storage import files, lines, paths, run_folder
 from cat_jax.weights import model_card, pytorch_names, trained, weight_files
 from cat_jax.weights.loading import Loaded
 from cat_jax.weights.trained import CHECKPOINTS, Trained
@@ -49,30 +50,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--workdir", required=True, type=pathlib.Path, help="of the run")
+    parser.add_argument("--workdir", required=True, help="folder of the run")
     parser.add_argument("--format", required=True, choices=weight_files.SUFFIXES)
     parser.add_argument("--checkpoint", default="best", choices=CHECKPOINTS)
     parser.add_argument("--adversarial", metavar="ATTACK", help="images instead of weights")
     parser.add_argument("--epsilon", help="with --adversarial: radius, if there are several")
     parser.add_argument("--data_dir", help="with --adversarial, if the run had its data elsewhere")
-    parser.add_argument("--out", type=pathlib.Path, help="file to write")
+    parser.add_argument("--out", help="file to write")
     options = parser.parse_args(arguments)
     try:
-        run = trained.load(options.workdir, options.checkpoint)
+        workdir = paths.workdir_path(options.workdir)
         tail = f"_{options.adversarial}" if options.adversarial else ""
-        stem = options.workdir / "export" / f"{options.workdir.resolve().name}_{run.checkpoint}"
-        stem = stem.with_name(stem.name + tail)
+        stem = workdir / "export" / f"{workdir.resolve().name}_{options.checkpoint}{tail}"
         if options.out:
-            suffix = weight_files.SUFFIXES[options.format]
-            stem = options.out.with_name(options.out.name.removesuffix(suffix))
+            out = paths.local_path(options.out, "--out")
+            files.check_writable_file(out, "--out")
+            stem = out.with_name(out.name.removesuffix(weight_files.SUFFIXES[options.format]))
+        backend.check_devices()
+        run = trained.load(workdir, options.checkpoint)
         if options.adversarial:
             norm = run.config.test.norm
             epsilon = options.epsilon and read_radius("test.epsilon", options.epsilon, norm)
             where = (options.adversarial, options.data_dir, epsilon)
-            found = adversarial(run, options.workdir, *where)
+            found = adversarial(run, workdir, *where)
             written = _write_images(found, stem, options.format)
         else:
-            written = export(run, options.workdir, options.format, stem)
+            written = export(run, workdir, options.format, stem)
     except (UsageError, Damaged, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
