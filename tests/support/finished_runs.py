@@ -1,0 +1,31 @@
+"""The small run that tests of pages, reports, exports and verification read."""
+
+import fcntl
+import os
+import shutil
+
+import small_runs
+
+from cat_jax import main
+
+
+def shared(base):
+    """Workdir of the run; the first worker of pytest-xdist trains it, the others wait.
+
+    Args:
+      base: temporary folder of this process, in the folder of its session.
+    """
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    workdir, lock = folder / "finished" / "run", folder / "finished.lock"
+    with open(lock, "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        if not workdir.exists():
+            unfinished = folder / "unfinished" / "run"
+            main.run(small_runs.config(), unfinished, "train")
+            unfinished.parent.rename(workdir.parent)
+    return workdir
+
+
+def copy(workdir, target):
+    """A copy at `target` that no process holds; returns `target`."""
+    return shutil.copytree(workdir, target)
