@@ -1,12 +1,10 @@
 """The loop: stopped and resumed equals uninterrupted, and what goes wrong is said."""
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import logging
 import os
-import re
 import signal
 import time
 
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 import small_runs
 import tiny_networks
+from compilations import compiled_names
 
 from cat_jax import data
 from cat_jax.errors import UsageError
@@ -245,27 +244,8 @@ def test_the_step_compiles_once_through_epochs_and_validations(tmp_path):
     )
     made.config.test.batch_size = 16  # Of the 30 images of a validation, 14 are a short batch.
     made.config.validation.every_epochs = 3
-    with jax.log_compiles(), captured_compilations() as compiled:
+    with compiled_names() as names:
         assert loop.train(made, dataset, tmp_path, devices)
-    assert compiled.count("jit(_fun)") == 1, compiled  # As `jax.pmap` calls what it maps.
+    assert names.count("jit(_fun)") == 1, names  # As `jax.pmap` calls what it maps.
     lines = small_runs.metrics(tmp_path)
     assert lines[-1]["epoch"] > 7 and sum("validation_natural" in line for line in lines) > 2
-
-
-@contextlib.contextmanager
-def captured_compilations():
-    """Names of the functions that XLA compiles, as jax's log tells them."""
-    names = []
-
-    class Handler(logging.Handler):
-        def emit(self, record):
-            if found := re.search(r"Finished XLA compilation of (\S+)", record.getMessage()):
-                names.append(found[1])
-
-    handler = Handler(logging.DEBUG)
-    logger = logging.getLogger("jax")
-    logger.addHandler(handler)
-    try:
-        yield names
-    finally:
-        logger.removeHandler(handler)
