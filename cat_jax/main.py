@@ -12,7 +12,7 @@ only attacks, here as AutoAttack does.
     python -m cat_jax.main --mode=evaluate --config=cat_jax:mnist --workdir=runs/x --weights=FILE
 
 attacks the network in a file: a published PyTorch checkpoint, or what
-`python -m cat_jax.weights.export` wrote. The config names the network, the normalisation and the
+`python -m cat_jax.weights.export` wrote. The config names the network and the
 data; results.jsonl names the file and its SHA-256.
 
     python -m cat_jax.main --config=cat_jax:digits --workdir=runs/s --sweep=beta1=0.1,0.3
@@ -100,6 +100,7 @@ def run(
     mode: str,
     command: str = "",
     weights_file: str = "",
+    states_normalisation: bool = False,
 ) -> bool:
     """Trains if asked to, evaluates, writes report.html; False if a signal stopped the training.
 
@@ -109,6 +110,8 @@ def run(
       mode: "train" or "evaluate".
       command: how this was started, for the report.
       weights_file: in mode "evaluate", what to evaluate instead of the checkpoints.
+      states_normalisation: whether the config has the mean and std of the file on purpose, as
+        opposed to by default; needed for a file that does not state them.
 
     Raises:
       UsageError: for what the caller can mend.
@@ -126,9 +129,13 @@ def run(
     if weights_file:
         shape, network = dataset.spec.image_shape, experiment.classifier
         loaded = processes.from_first(
-            lambda: weights.load(weights_file, network, image_shape=shape)
+            lambda: weights.load(
+                weights_file,
+                network,
+                image_shape=shape,
+                states_normalisation=states_normalisation,
+            )
         )
-        run_config.refuse_other_labels(weights_file, loaded.fields, resolved)
     with contextlib.ExitStack() as stack:
 
         def claim() -> None:
@@ -193,7 +200,11 @@ def _run(
     if mode == "train" or run_folder.read_config(workdir) is None:
         fields = settings.as_dict(config), settings.given_values(source, config)
         run_folder.write_config(workdir, *fields, dataset.fingerprint)
-    logger.info("%s", banner.banner(experiment, dataset, workdir, trains=mode == "train"))
+    if loaded is None:
+        text = banner.banner(experiment, dataset, workdir, trains=mode == "train")
+    else:
+        text = banner.banner_of_file(experiment, dataset, workdir, loaded)
+    logger.info("%s", text)
     whole = mode == "evaluate" or loop.train(experiment, dataset, workdir, devices)
     mask_text = ""
     if loaded is not None:
@@ -285,7 +296,8 @@ def main(argv: Sequence[str]) -> None:
                 more = (SWEEP.value, SEEDS.value, command)
                 whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
             else:
-                whole = run(CONFIG.value, workdir, MODE.value, command, WEIGHTS.value or "")
+                of_file = (WEIGHTS.value or "", command_line.states_normalisation())
+                whole = run(CONFIG.value, workdir, MODE.value, command, *of_file)
         if not whole:
             sys.exit(STOPPED_STATUS.value)
     except (UsageError, Damaged) as error:

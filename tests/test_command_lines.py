@@ -167,6 +167,23 @@ def check(argv, workdir, capsys):
     return False
 
 
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize(
+    "override, states",
+    [
+        ("--config.classifier.name=ResNet18", False),
+        ("--config.classifier.normalize=False", True),
+        ("--config.classifier.normalize=True", True),
+        ("--config.classifier.mean=(0.5,0.5,0.5)", True),
+    ],
+)
+def test_the_command_line_can_state_the_normalisation_of_weights(override, states):
+    argv = ["main", "--config=cat_jax:digits", "--workdir=x", override]
+    with as_a_process(argv):
+        command_line.parse(argv)
+        assert command_line.states_normalisation() == states
+
+
 # How ml_collections imports a config file.
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 @pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])

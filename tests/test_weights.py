@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small_runs
 
-from cat_jax import networks, weights
-from cat_jax.configs import preact_cifar10, preact_cifar100
+from cat_jax import main, networks, weights
+from cat_jax.configs import preact_cifar100
 from cat_jax.errors import UsageError
-from cat_jax.experiment import run_config, settings
 from cat_jax.weights import pytorch_names, recognition, weight_files
 from cat_jax.weights.weight_files import Part
 
@@ -209,15 +209,20 @@ def test_the_authors_names_of_files_tell_the_config(name, fields):
     assert recognition.fields_of_file_name(name) == want
 
 
-def test_a_file_is_not_evaluated_under_the_name_of_another_config():
-    labels = recognition.fields_of_file_name("RN_b_5_b1_01_e8_cw.pth")
-    config = preact_cifar10.get_config("cat_cw")
-    config.method.beta1 = 0.1
-    run_config.refuse_other_labels("f", labels, settings.resolve(config))
-    config.method.beta1, config.attack.epsilon = 0.3, "0.031"
-    message = r"f was trained with method.beta1 0.1, not 0.3, attack.epsilon 8/255, not 0.031; "
-    with pytest.raises(UsageError, match=message):
-        run_config.refuse_other_labels("f", labels, settings.resolve(config))
+def test_a_config_does_not_state_the_normalisation_of_a_file(wide, tmp_path):
+    """Unless it is set on purpose: a mean that is taken by default would lower every accuracy."""
+    file = save(tmp_path / "theirs.safetensors", wide)
+    with pytest.raises(UsageError, match=r"does not say how .*--config.classifier.normalize=Fal"):
+        weights.load(file, WIDE, states_normalisation=False)
+    assert weights.load(file, WIDE, states_normalisation=True).network == WIDE
+    stated = save(tmp_path / "ours.safetensors", wide, {"mean": WIDE.mean, "std": WIDE.std})
+    assert weights.load(stated, WIDE, states_normalisation=False).network == WIDE
+    config = small_runs.config(**{"classifier.name": "PreActResNet18"})
+    entries = state_dict(networks.PreActResNet18(num_classes=10), (8, 8, 3))
+    plain = save(tmp_path / "plain.safetensors", entries)
+    with pytest.raises(UsageError, match=r"plain.safetensors: it does not say how PreActResNet18"):
+        main.run(config, tmp_path / "new", "evaluate", weights_file=str(plain))
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_authors_files_normalise_as_cifar_does(wide, tmp_path):

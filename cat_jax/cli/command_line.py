@@ -74,6 +74,12 @@ def parse(argv: Sequence[str]) -> list[str]:
     return rest
 
 
+def states_normalisation() -> bool:
+    """Whether the command line sets how the classifier normalises images, to any value."""
+    overrides = config_flags.get_override_values(flags.FLAGS["config"])
+    return any(f"classifier.{name}" in overrides for name in ("mean", "std", "normalize"))
+
+
 def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     """Reads the command line into `values`, one of which may be a config.
 

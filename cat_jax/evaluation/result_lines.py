@@ -49,7 +49,7 @@ def attacked_file(experiment: Experiment, dataset: data.Dataset, loaded: Loaded)
         *("method", "variant", "seed", "checkpoint", "step", "conventions", "selection"),
         *("num_devices", "sync_batch_norm", "training"),
     )
-    file = {"name": loaded.file.name, "sha256": loaded.digest}
+    file = {"name": loaded.file.name, "sha256": loaded.digest, "states": loaded.fields}
     return _attacked(experiment, dataset) | dict.fromkeys(names) | {"file": file}
 
 

@@ -11,7 +11,7 @@ from cat_jax.configs import default
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
 from cat_jax.experiment.fields import FIELDS
-from cat_jax.experiment.limits import RADIUS, START, radius_text, read_radius
+from cat_jax.experiment.limits import RADIUS, START, radius_text
 from cat_jax.storage import run_folder
 
 
@@ -73,29 +73,4 @@ def refuse_other(workdir: pathlib.Path, existing: ConfigDict, config: ConfigDict
         raise UsageError(
             f"{workdir} was created with a different config ({'; '.join(differences)}); use "
             f"another workdir, or the config that it was created with{tests}."
-        )
-
-
-def refuse_other_labels(file: str, labels: Mapping[str, Any], config: ConfigDict) -> None:
-    """Raises UsageError if a file of weights says that it was trained with another config.
-
-    Its results would be recorded under that config's name.
-
-    Args:
-      file: path of the weights.
-      labels: what the file says, by the paths of fields; radii may be text.
-      config: the resolved config that the weights are to be evaluated with.
-    """
-    values = settings.flat(config)
-    differences = []
-    for path, label in labels.items():
-        if FIELDS[path].limit is RADIUS:
-            label = read_radius(path, label, values["attack.norm"])
-        if label != values[path]:
-            here, there = (settings.shown(path, value) for value in (values[path], label))
-            differences.append(f"{path} {there}, not {here}")
-    if differences:
-        raise UsageError(
-            f"{file} was trained with {', '.join(differences)}; evaluate it with the config that "
-            "it was trained with, or rename the file if its name is wrong."
         )

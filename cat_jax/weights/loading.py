@@ -74,6 +74,7 @@ def load(
     *,
     part: str = CLASSIFIER,
     image_shape: tuple[int, int, int] | None = None,
+    states_normalisation: bool = True,
 ) -> Loaded:
     """The network in a file.
 
@@ -85,6 +86,8 @@ def load(
       network: network that the file has to fit; by default the one that its entries are of.
       part: "classifier" or "mask_net", of a file that holds both.
       image_shape: (H, W, C) that the network has to take; by default what it was trained on.
+      states_normalisation: whether `network` has the mean and std that the file was trained with;
+        False: its mean and std are defaults, and the file itself has to state them.
 
     Raises:
       UsageError: if the file cannot be read, or its names, shapes or normalisation are not those
@@ -108,15 +111,26 @@ def load(
         _check(network, entries, shape, is_mask=part == MASK_NET)
         if constants is not None:
             _check_constants(network, constants)
-        elif given is None and hasattr(network, "mean"):
-            raise UsageError(
-                f"it does not say how {describe(network)} normalises images; pass the network "
-                "with its mean and std, or without if it takes images in [0, 1] as they are."
-            )
+        elif hasattr(network, "mean") and (given is None or not states_normalisation):
+            raise UsageError(_unknown_normalisation(network, is_from_config=given is not None))
         variables = pytorch_names.from_state_dict(network, entries)
     fields = by_name | chosen.about.get("config", {})
     digest = weight_files.digest(path)
     return Loaded(network, jax.tree.map(_array, variables), path, digest, fields)
+
+
+def _unknown_normalisation(network: nn.Module, *, is_from_config: bool) -> str:
+    text = f"it does not say how {describe(network)} normalises images; "
+    if not is_from_config:
+        return text + (
+            "pass the network with its mean and std, or without if it takes images in [0, 1] as "
+            "they are."
+        )
+    return text + (
+        "add --config.classifier.normalize=False if it takes images in [0, 1] as they are, "
+        "--config.classifier.normalize=True if it normalises with the mean and std of the config, "
+        "or --config.classifier.mean and std with its own."
+    )
 
 
 def _open(part: Part, authors: str) -> tuple[Entries, Constants | None]:
