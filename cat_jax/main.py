@@ -47,283 +47,70 @@ is the first of two processes that train as one; launch/ of the repository start
 ways.
 """
 
-import contextlib
-import logging
-import os
 import pathlib
 import shlex
 import sys
-import traceback
 from collections.abc import Sequence
 
 import jax
 from absl import app, flags
 from absl import logging as absl_logging
-from ml_collections import ConfigDict
 
-from cat_jax import data, weights
-from cat_jax.cli import banner, command_line, sweep
-from cat_jax.cli.command_line import (
-    CLUSTER,
-    CONFIG,
-    COORDINATOR,
-    DETERMINISTIC,
-    MODE,
-    NUM_PROCESSES,
-    PROCESS_ID,
-    QUIET,
-    SEEDS,
-    STOPPED_STATUS,
-    SWEEP,
-    WEIGHTS,
-    WORKDIR,
-    fail,
-    parse,
-)
-from cat_jax.errors import Damaged, UsageError
-from cat_jax.evaluation import robustness
-from cat_jax.experiment import run_config, settings
-from cat_jax.experiment.experiment import Experiment, build_experiment
-from cat_jax.report import tables
-from cat_jax.runtime import backend, processes, registry, terminal
-from cat_jax.storage import checkpoint, paths, run_folder, verify
-from cat_jax.training import loop
-from cat_jax.weights.loading import Loaded
+from cat_jax.cli import command_line, exit_status, modes
+from cat_jax.cli.command_line import CONFIG, MODE, WEIGHTS, WORKDIR
+from cat_jax.runtime import backend, processes, terminal
 
-logger = logging.getLogger("cat_jax.main")  # Not __main__, which the handler is not of.
 flags.adopt_module_key_flags(command_line)  # For --help.
 
 
-def run(
-    config: ConfigDict | None,
-    workdir: pathlib.Path,
-    mode: str,
-    command: str = "",
-    weights_file: str = "",
-    states_normalisation: bool = False,
-) -> bool:
-    """Trains if asked to, evaluates, writes report.html; False if a signal stopped the training.
-
-    Args:
-      config: None for the one that the workdir was made with.
-      workdir: of the run.
-      mode: "train" or "evaluate".
-      command: how this was started, for the report.
-      weights_file: in mode "evaluate", what to evaluate instead of the checkpoints.
-      states_normalisation: whether the config has the mean and std of the file on purpose, as
-        opposed to by default; needed for a file that does not state them.
-
-    Raises:
-      UsageError: for what the caller can mend.
-    """
-    wanted = mode == "evaluate" and not weights_file
-    source = processes.from_first(lambda: _settle(config, workdir, wanted))
-    resolved = settings.resolve(source)
-    registry.import_plugins(resolved.plugins)
-    devices = jax.devices()
-    dataset = data.load(resolved.dataset, resolved.data_dir)
-    processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
-    experiment = build_experiment(resolved, dataset.spec, devices)
-    robustness.check_size(resolved, dataset)
-    loaded = None
-    if weights_file:
-        shape, network = dataset.spec.image_shape, experiment.classifier
-        loaded = processes.from_first(
-            lambda: weights.load(
-                weights_file,
-                network,
-                image_shape=shape,
-                states_normalisation=states_normalisation,
-            )
-        )
-    with contextlib.ExitStack() as stack:
-
-        def claim() -> None:
-            stack.enter_context(run_folder.claimed(workdir))
-            _settle(source, workdir, wanted)  # Again: it may have been another's until now.
-            run_folder.refuse_other_data(workdir, dataset.fingerprint)
-            if mode == "train":
-                last = workdir / "checkpoints" / "last"
-                checkpoint.refuse_fewer_steps(last, experiment.num_steps)
-
-        processes.from_first(claim)
-        try:
-            return _run(experiment, dataset, workdir, mode, command, loaded, source)
-        except Damaged as error:
-            raise UsageError(str(error)) from error
-        except BrokenPipeError:  # Standard output's.
-            raise
-        except OSError as error:
-            if processes.is_first() and not paths.is_of_folder(error, workdir):
-                raise
-            raise UsageError(
-                f"{workdir} cannot be written or read: {error}. Free disk space or fix its "
-                "permissions, then run the same command again to resume."
-            ) from error
-
-
-def _settle(config: ConfigDict | None, workdir: pathlib.Path, wanted: bool) -> ConfigDict:
-    """The config, by default the one that the workdir was made with.
-
-    Args:
-      config: not resolved, or None.
-      workdir: of the run.
-      wanted: whether there have to be checkpoints.
-
-    Raises:
-      UsageError: if there is neither, or the workdir is of another, or has nothing to evaluate.
-    """
-    if run_folder.read_config(workdir) is not None:
-        kept = run_config.get_config(str(workdir))
-        config = config or kept
-        run_config.refuse_other(workdir, settings.resolve(kept), settings.resolve(config))
-    if config is None:
-        raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
-    if wanted and not (workdir / "checkpoints").is_dir():
-        raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
-    return config
-
-
-def _run(
-    experiment: Experiment,
-    dataset: data.Dataset,
-    workdir: pathlib.Path,
-    mode: str,
-    command: str,
-    loaded: Loaded | None,
-    source: ConfigDict,
-) -> bool:
-    """What `run` does in a workdir that is its own."""
-    config, devices = experiment.config, jax.devices()
-    for name in run_folder.LINES:  # What is damaged is said now, and not after the training.
-        run_folder.read_lines(workdir, name)
-    if mode == "train" or run_folder.read_config(workdir) is None:
-        fields = settings.as_dict(config), settings.given_values(source, config)
-        run_folder.write_config(workdir, *fields, dataset.fingerprint)
-    if loaded is None:
-        text = banner.banner(experiment, dataset, workdir, trains=mode == "train")
-    else:
-        text = banner.banner_of_file(experiment, dataset, workdir, loaded)
-    logger.info("%s", text)
-    whole = mode == "evaluate" or loop.train(experiment, dataset, workdir, devices)
-    mask_text = ""
-    if loaded is not None:
-        robustness.evaluate_file(experiment, dataset, workdir, devices, loaded)
-    elif whole:
-        mask_text = robustness.evaluate(experiment, dataset, workdir, devices)
-    else:
-        logger.info("To go on, give the same command again%s", f": {command}" if command else ".")
-    if experiment.attacks and whole:
-        _print_results(workdir, mask_text)
-    if command:
-        run_folder.note_command(workdir, command)
-    from cat_jax.report import page  # With matplotlib, for which the first step need not wait.
-
-    logger.info("Report: %s", page.write_page(workdir))
-    return whole
-
-
-def _print_results(workdir: pathlib.Path, mask_text: str) -> None:
-    print(tables.runs_table([workdir]))
-    print("\n" + tables.costs_table(workdir))
-    print("\n" + tables.checks_list(workdir))
-    if mask_text:
-        print("\n" + mask_text)
-
-
-def run_sweep(
-    config: ConfigDict | None,
-    workdir: pathlib.Path,
-    mode: str,
-    sweeps: Sequence[str],
-    seeds: Sequence[str],
-    command: str = "",
-) -> bool:
-    """`run` for each point of a sweep that is not done, and a table; False if a signal stopped it.
-
-    Raises:
-      UsageError: for what the caller can mend, and at the end if a run has failed.
-    """
-    if config is None:
-        raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
-    made = sweep.points(config, sweep.axes(sweeps, seeds, config))
-
-    def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
-        jax.clear_caches()  # Compiled functions of the run before; a process can hold only so many.
-        return run(config, folder, mode, command)
-
-    def done(config: ConfigDict, folder: pathlib.Path) -> bool:
-        return processes.from_first(lambda: sweep.is_done(config, folder))
-
-    ended = sweep.run_all(made, workdir, run_one, done=done)
-    if ended:
-        print("\n" + tables.runs_table(ended))
-    return len(ended) == len(made)
-
-
-def run_verify(folder: pathlib.Path) -> bool:
-    """Prints a line for each file and checkpoint of a run, or of each run of a sweep.
-
-    Returns:
-      False if one is damaged.
-
-    Raises:
-      UsageError: if the folder is neither a run's nor a sweep's.
-    """
-    runs = verify.verify_all(folder)
-    for workdir, items in runs.items():
-        print("\n".join(map(str, items)))
-        print(f"\n{workdir}: {verify.summary(items)}")
-    return all(item.verdict != verify.DAMAGED for items in runs.values() for item in items)
-
-
 def main(argv: Sequence[str]) -> None:
-    """`run` with the flags; errors that the caller can mend become one line."""
+    """Runs one mode with the flags, and exits with its status."""
     del argv
-    absl_logging.set_verbosity(absl_logging.FATAL)  # orbax and jax tell all; errors are raised.
-    command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
-    try:
+    absl_logging.set_verbosity(absl_logging.FATAL)  # Because orbax and jax log every detail.
+    with exit_status.set_on_error():
+        workdir = pathlib.Path(str(WORKDIR.value))
         if MODE.value == "verify":
-            sys.exit(0 if run_verify(pathlib.Path(str(WORKDIR.value))) else 2)
-        backend.start_fast()
-        if DETERMINISTIC.value:
-            backend.compute_deterministically()
-        processes.start(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value, CLUSTER.value)
-        backend.check_devices()
-        terminal.start(jax.process_index(), quiet=QUIET.value)
-        with processes.outlet(pathlib.Path(str(WORKDIR.value))) as workdir:
-            if SWEEP.value or SEEDS.value:
-                more = (SWEEP.value, SEEDS.value, command)
-                whole = run_sweep(CONFIG.value, workdir, MODE.value, *more)
-            else:
-                of_file = (WEIGHTS.value or "", command_line.states_normalisation())
-                whole = run(CONFIG.value, workdir, MODE.value, command, *of_file)
-        if not whole:
-            sys.exit(STOPPED_STATUS.value)
-    except (UsageError, Damaged) as error:
-        fail(str(error))
-    except BrokenPipeError:  # The reader, such as head, has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        logger.warning(
-            "Interrupted. What was saved is kept; to go on, give the same command again."
+            sys.exit(0 if modes.verify(workdir) else 2)
+        start()
+        with processes.outlet(workdir) as folder:
+            finished = run(folder)
+        if not finished:
+            sys.exit(command_line.STOPPED_STATUS.value)
+
+
+def start() -> None:
+    """Sets up jax, the other processes and the log."""
+    backend.start_fast()
+    if command_line.DETERMINISTIC.value:
+        backend.compute_deterministically()
+    processes.start(
+        command_line.COORDINATOR.value,
+        command_line.NUM_PROCESSES.value,
+        command_line.PROCESS_ID.value,
+        command_line.CLUSTER.value,
+    )
+    backend.check_devices()
+    terminal.start(jax.process_index(), quiet=command_line.QUIET.value)
+
+
+def run(workdir: pathlib.Path) -> bool:
+    """Trains or evaluates, as the flags say; returns False if a signal stopped the training."""
+    config, mode = CONFIG.value, MODE.value
+    command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
+    if command_line.SWEEP.value or command_line.SEEDS.value:
+        axes = command_line.SWEEP.value, command_line.SEEDS.value
+        return modes.run_sweep(config, workdir, mode, *axes, command)
+    if mode == "train":
+        return modes.train(config, workdir, command)
+    if WEIGHTS.value:
+        states_normalisation = command_line.states_normalisation()
+        modes.evaluate_file(
+            config, workdir, WEIGHTS.value, command, states_normalisation=states_normalisation
         )
-        if jax.distributed.is_initialized():
-            processes.leave(banner.INTERRUPTED)
-        sys.exit(banner.INTERRUPTED)
-    except Exception as error:
-        if not jax.distributed.is_initialized():
-            raise
-        if not processes.is_loss(error):
-            traceback.print_exc()
-            processes.leave(1)
-        logger.error(
-            "Another process is gone (%s). Start all of them again with the same commands: the run "
-            "goes on from its last checkpoint.",
-            str(error).split("\n")[0],
-        )
-        processes.leave(processes.TRY_AGAIN)
+    else:
+        modes.evaluate(config, workdir, command)
+    return True
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse)
+    app.run(main, flags_parser=command_line.parse)

@@ -11,7 +11,8 @@ import pytest
 import small_runs
 from safetensors import numpy as safetensors_numpy
 
-from cat_jax import main, networks, weights
+from cat_jax import networks, weights
+from cat_jax.cli import modes
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import settings
@@ -123,7 +124,7 @@ def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path,
         if line["attacked"]["checkpoint"] == "best"
     }
     for folder, others in ((tmp_path / "fresh", []), (copy, before)):
-        main.run(small_runs.config(**SAVED), folder, "evaluate", weights_file=str(file))
+        modes.evaluate_file(small_runs.config(**SAVED), folder, str(file))
         lines = files.read_json_lines(folder / "results.jsonl")
         assert lines[: len(others)] == others
         new = lines[len(others) :]
@@ -156,7 +157,7 @@ def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
     (file, *_) = export.export(trained.load(workdir), workdir, "safetensors", tmp_path / "w")
     config = small_runs.config(**{"classifier.name": "PreActResNet18"})
     with pytest.raises(UsageError, match=r"w.safetensors: .*missing.*; the file is of SmallCNN"):
-        main.run(config, tmp_path / "new", "evaluate", weights_file=str(file))
+        modes.evaluate_file(config, tmp_path / "new", str(file))
     assert not (tmp_path / "new").exists()
 
 

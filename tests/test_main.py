@@ -10,7 +10,7 @@ import small_runs
 from absl.testing import flagsaver
 
 from cat_jax import data, main
-from cat_jax.cli import command_line
+from cat_jax.cli import command_line, modes
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import run_config, settings
@@ -116,7 +116,7 @@ def test_a_process_that_is_given_bad_input_ends_likewise_and_help_explains(tmp_p
 def finished(tmp_path_factory):
     """A workdir whose run is done and evaluated."""
     workdir = tmp_path_factory.mktemp("main") / "run"
-    main.run(small_runs.config(), workdir, "train")
+    modes.train(small_runs.config(), workdir)
     return workdir
 
 
@@ -161,7 +161,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
 
 def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
     config = small_runs.quick_config(average_decay=0.9, num_steps=3)
-    main.run(config, tmp_path / "run", "train")
+    modes.train(config, tmp_path / "run")
     records = files.read_json_lines(tmp_path / "run" / "results.jsonl")
     names = list(dict.fromkeys(record["attacked"]["checkpoint"] for record in records))
     assert names == ["best", "last", "best_average", "last_average"]
@@ -172,7 +172,7 @@ def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, c
     evaluated = [*finished.rglob("*.npz"), *finished.glob("results.jsonl"), *finished.glob("che*l")]
     before = {path: path.read_bytes() for path in evaluated}
     assert len(before) == 5
-    main.run(small_runs.config(), finished, "train")
+    modes.train(small_runs.config(), finished)
     assert "run, best" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in before} == before
 
@@ -226,17 +226,17 @@ def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_
     kept = run_folder.read_config(workdir)
     del kept["test"]["subset_seed"], kept["average_decay"]
     (workdir / "config.json").write_text(json.dumps(kept))
-    main.run(None, workdir, "evaluate")
+    modes.evaluate(None, workdir)
     assert "old, best" in capsys.readouterr().out
-    main.run(small_runs.config(), workdir, "evaluate")
+    modes.evaluate(small_runs.config(), workdir)
     with pytest.raises(UsageError, match=r"average_decay: 0.0 there, 0.5 now"):
-        main.run(small_runs.config(average_decay=0.5), workdir, "evaluate")
+        modes.evaluate(small_runs.config(average_decay=0.5), workdir)
 
 
 def test_a_workdir_of_another_config_is_refused_with_the_difference(finished):
     kept = (finished / "config.json").read_text()
     with pytest.raises(UsageError, match=r"method.beta1: 0.05 there, 0.1 now"):
-        main.run(small_runs.config(**{"method.beta1": 0.1}), finished, "train")
+        modes.train(small_runs.config(**{"method.beta1": 0.1}), finished)
     assert (finished / "config.json").read_text() == kept
 
 
@@ -247,26 +247,26 @@ def test_a_workdir_in_use_or_of_other_data_is_refused_and_left_alone(finished, m
         patch.setattr(data, "load", lambda *args: load(*args)._replace(fingerprint=64 * "f"))
         for mode in ("train", "evaluate"):
             with pytest.raises(UsageError, match=r"other data: .* there, ffffffffffff now"):
-                main.run(small_runs.config(), finished, mode)
+                getattr(modes, mode)(small_runs.config(), finished)
     with run_folder.claimed(finished):
         for mode in ("train", "evaluate"):
             with pytest.raises(UsageError, match=r"in use by process"):
-                main.run(small_runs.config(), finished, mode)
+                getattr(modes, mode)(small_runs.config(), finished)
         (finished / ".lock").write_bytes(before[finished / ".lock"])
     assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
 
 
 def test_verify_needs_no_config_and_reports_what_is_damaged(finished, tmp_path, capsys):
-    assert main.run_verify(finished)
+    assert modes.verify(finished)
     assert "checkpoints/last/00000012: intact\n" in capsys.readouterr().out
     workdir = shutil.copytree(finished, tmp_path / "harmed")
     (workdir / "config.json").write_text("{")
-    assert not main.run_verify(workdir)
+    assert not modes.verify(workdir)
     printed = capsys.readouterr().out
     assert "config.json: DAMAGED: " in printed
     assert printed.endswith(" intact, 2 not checked, 1 DAMAGED\n")
     shutil.copytree(finished, tmp_path / "intact")
-    assert not main.run_verify(tmp_path), "the folder of a sweep is as damaged as one of its runs"
+    assert not modes.verify(tmp_path), "the folder of a sweep is as damaged as one of its runs"
     summaries = [line for line in capsys.readouterr().out.splitlines() if " intact" in line]
     assert [line.split()[0] for line in summaries if line.startswith(str(tmp_path))] == [
         f"{tmp_path / name}:" for name in ("harmed", "intact")
@@ -274,11 +274,11 @@ def test_verify_needs_no_config_and_reports_what_is_damaged(finished, tmp_path, 
     argv = ["main", "--mode=verify", "--workdir", str(workdir)]
     assert command_line.find_config(argv) == argv, "a damaged config is no reason not to look"
     with pytest.raises(UsageError, match=r"holds neither config.json nor checkpoints/"):
-        main.run_verify(tmp_path / "intact" / "evaluation")
+        modes.verify(tmp_path / "intact" / "evaluation")
 
 
 def test_what_does_not_touch_the_steps_may_change(finished):
-    main.run(small_runs.config(num_steps=14, evaluation="none", log_every=1), finished, "train")
+    modes.train(small_runs.config(num_steps=14, evaluation="none", log_every=1), finished)
     assert small_runs.manifest(finished)["step"] == 14
 
 
@@ -296,24 +296,24 @@ def test_only_errors_of_its_files_are_told_as_errors_of_the_workdir(finished, mo
 
         monkeypatch.setattr(robustness, "evaluate", fail)
         with pytest.raises(raised, match=text):
-            main.run(small_runs.config(), finished, "evaluate")
+            modes.evaluate(small_runs.config(), finished)
 
 
 def test_fewer_steps_than_are_done_are_refused_and_config_json_stays_as_it_is(finished):
     before = (finished / "config.json").read_bytes()
     with pytest.raises(UsageError, match=r"of step 1\d, and this config ends at step 5; set"):
-        main.run(small_runs.config(num_steps=5), finished, "train")
+        modes.train(small_runs.config(num_steps=5), finished)
     assert (finished / "config.json").read_bytes() == before
 
 
 def test_evaluation_of_an_empty_workdir_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"holds no config.json"):
-        main.run(None, tmp_path / "none", "evaluate")
+        modes.evaluate(None, tmp_path / "none")
     with pytest.raises(UsageError, match=r"holds no checkpoint;"):
-        main.run(small_runs.config(), tmp_path / "none", "evaluate")
+        modes.evaluate(small_runs.config(), tmp_path / "none")
 
 
 def test_a_damaged_config_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"seed": 0})[:-3])
     with pytest.raises(UsageError, match=r"config.json is damaged"):
-        main.run(small_runs.config(), tmp_path, "train")
+        modes.train(small_runs.config(), tmp_path)

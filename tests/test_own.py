@@ -7,7 +7,7 @@ import pytest
 import small_runs
 from PIL import Image
 
-from cat_jax import main
+from cat_jax.cli import modes
 from cat_jax.data import Spec, load, own_images
 from cat_jax.errors import UsageError
 from cat_jax.experiment.network import build_networks
@@ -240,11 +240,11 @@ def test_a_run_on_images_of_ones_own_keeps_the_names_of_the_classes(tmp_path):
         put(tmp_path / "own", **{f"{['ape', 'bee', 'cat'][label]}__{i:03}": np.uint8(image)})
     of_own = dict(dataset="own", data_dir=str(tmp_path / "own"), num_validation=9)
     workdir = tmp_path / "run"
-    assert main.run(small_runs.config(**of_own, evaluation="natural,standard"), workdir, "train")
+    assert modes.train(small_runs.config(**of_own, evaluation="natural,standard"), workdir)
     assert small_runs.manifest(workdir)["meta"]["class_names"] == ["ape", "bee", "cat"]
     with np.load(workdir / "masks.npz") as kept:
         assert kept["class_names"].tolist() == ["ape", "bee", "cat"]
         assert kept["mask"].shape == (3, 12, 12, 3)
     put(tmp_path / "own", ape__000=np.uint8(images[1]))
     with pytest.raises(UsageError, match="made with other data"):
-        main.run(small_runs.config(**of_own), workdir, "evaluate")
+        modes.evaluate(small_runs.config(**of_own), workdir)

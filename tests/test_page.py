@@ -12,7 +12,7 @@ import pytest
 import small_runs
 from paper_runs import CAT_CENT, CAT_CW, make
 
-from cat_jax import main
+from cat_jax.cli import modes
 from cat_jax.evaluation import masks
 from cat_jax.paper import output, runs, texts
 from cat_jax.paper.query import Query
@@ -32,7 +32,7 @@ def workdir(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("page") / "run"
     more = {"test.num_checked": 16, "validation.every_epochs": 1}
     config = small_runs.config(evaluation="quick,curve", **more)
-    main.run(config, workdir, "train", command="python -m cat_jax.main --config='a b'")
+    modes.train(config, workdir, command="python -m cat_jax.main --config='a b'")
     return workdir
 
 
@@ -95,15 +95,15 @@ def test_a_failed_check_is_on_the_first_lines(workdir, tmp_path):
 
 
 def test_a_method_without_a_mask_draws_none(tmp_path):
-    main.run(small_runs.quick_config(num_steps=4), tmp_path / "run", "train")
+    modes.train(small_runs.quick_config(num_steps=4), tmp_path / "run")
     text = (tmp_path / "run" / "report.html").read_text()
     assert "This method has none." in text and "mask network" not in text
     assert not (tmp_path / "run" / "masks.npz").exists()
 
 
 def test_a_repeated_command_is_noted_once(workdir):
-    main.run(None, workdir, "evaluate", command="python -m cat_jax.main --config='a b'")
-    main.run(None, workdir, "evaluate", command="another")
+    modes.evaluate(None, workdir, command="python -m cat_jax.main --config='a b'")
+    modes.evaluate(None, workdir, command="another")
     commands = files.read_json_lines(workdir / "commands.jsonl")
     assert [line["command"] for line in commands] == [
         "python -m cat_jax.main --config='a b'",

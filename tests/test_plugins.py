@@ -11,8 +11,8 @@ import pytest
 import small_runs
 from absl import flags
 
-from cat_jax import main, weights
-from cat_jax.cli import command_line
+from cat_jax import weights
+from cat_jax.cli import command_line, modes
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
@@ -57,7 +57,7 @@ def config(**overrides):
 
 def test_a_network_and_a_method_of_ones_own_go_through_the_whole_cycle(tmp_path):
     workdir = tmp_path / "run"
-    assert main.run(config(), workdir, "train")
+    assert modes.train(config(), workdir)
     before = trained.load(workdir, "last")
     arguments = [sys.executable, "-c", RESUME, str(workdir)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)

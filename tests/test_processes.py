@@ -12,7 +12,7 @@ import jax
 import pytest
 import small_runs
 
-from cat_jax import main
+from cat_jax.cli import modes
 from cat_jax.errors import UsageError
 from cat_jax.runtime import processes
 from cat_jax.storage import files
@@ -129,7 +129,7 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
 
     shutil.rmtree(workdir / "evaluation")
     (workdir / "results.jsonl").unlink()
-    main.run(None, workdir, "evaluate")
+    modes.evaluate(None, workdir)
     again = files.read_json_lines(workdir / "results.jsonl")
     accuracies = [r["outcome"]["accuracy"] for r in records]
     assert [r["outcome"]["accuracy"] for r in again] == accuracies

@@ -10,7 +10,8 @@ import pytest
 import small_runs
 from jax.tree_util import Partial
 
-from cat_jax import data, main
+from cat_jax import data
+from cat_jax.cli import modes
 from cat_jax.errors import UsageError
 from cat_jax.evaluation.images import to_bytes
 from cat_jax.experiment import labels, settings
@@ -29,7 +30,7 @@ SHORT = {"test.num_queries": 30, "test.batch_size": 16, "test.num_examples": 40}
 def trained(tmp_path_factory):
     """A workdir whose run is done, and not evaluated."""
     workdir = tmp_path_factory.mktemp("robustness") / "run"
-    main.run(small_runs.config(evaluation="none"), workdir, "train")
+    modes.train(small_runs.config(evaluation="none"), workdir)
     return workdir
 
 
@@ -107,7 +108,7 @@ def test_in_an_l2_ball_there_are_the_attacks_that_know_it():
 def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, capsys, writes):
     overrides = SHORT | {"evaluation": "standard"}
     whole = shutil.copytree(trained, tmp_path / "whole")
-    main.run(small_runs.config(**overrides), whole, "evaluate")
+    modes.evaluate(small_runs.config(**overrides), whole)
     capsys.readouterr()
     for number in writes:
         dies = (
@@ -126,7 +127,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, ca
         _, errors = process.communicate(timeout=300)
         assert process.returncode == -9, errors
         assert records(workdir) != records(whole), "it died before the end"
-    main.run(small_runs.config(**overrides), workdir, "evaluate")
+    modes.evaluate(small_runs.config(**overrides), workdir)
     assert records(workdir) == records(whole)
     assert len(records(whole)) == len(CASCADE)
     of_best = results(workdir)
@@ -137,8 +138,8 @@ def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, ca
 
 
 def test_a_part_of_the_test_split_does_not_replace_the_whole(workdir, capsys):
-    main.run(small_runs.config(), workdir, "evaluate")
-    main.run(small_runs.config(**{"test.num_examples": 40}), workdir, "evaluate")
+    modes.evaluate(small_runs.config(), workdir)
+    modes.evaluate(small_runs.config(**{"test.num_examples": 40}), workdir)
     (whole, _), (part, _) = (record(workdir, "pgd20", num_examples=n) for n in (64, 40))
     chosen = data.balanced(data.load("synthetic").test.labels, 40, 0)
     np.testing.assert_array_equal(part["indices"], chosen)
@@ -151,7 +152,7 @@ def test_a_part_of_the_test_split_does_not_replace_the_whole(workdir, capsys):
 
 def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys):
     overrides = SHORT | {"evaluation": "quick", "test.num_checked": 16}
-    main.run(small_runs.config(**overrides), workdir, "evaluate")
+    modes.evaluate(small_runs.config(**overrides), workdir)
     output = capsys.readouterr().out
     assert "| best pgd20 at 0.15 | " in output and "forward passes each" in output
     checks = files.read_json_lines(workdir / "checks.jsonl")
@@ -175,7 +176,7 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys)
 def test_saved_images_break_what_they_are_said_to_break(workdir, kind, dtype):
     overrides = {"evaluation": "pgd20,apgd_ce", "test.save_adversarial": kind}
     config = small_runs.config(**SHORT, **overrides)
-    main.run(config, workdir, "evaluate")
+    modes.evaluate(config, workdir)
     experiment, dataset, _ = small_runs.experiment(config)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     state = checkpoint.restore(found, jax.eval_shape(experiment.init))
@@ -215,10 +216,10 @@ def test_rounding_to_8_bits_stays_in_the_ball():
 def test_evaluations_at_two_radii_stand_beside_each_other(workdir, capsys):
     """And what was measured before is neither measured nor written again."""
     first = small_runs.config(evaluation="quick,curve", **{"test.num_checked": 16})
-    main.run(first, workdir, "evaluate")
+    modes.evaluate(first, workdir)
     before = [(workdir / name).read_bytes() for name in ("results.jsonl", "checks.jsonl")]
     second = {"test.epsilon": "0.05", "test.num_checked": 16}
-    main.run(small_runs.config(**second), workdir, "evaluate")
+    modes.evaluate(small_runs.config(**second), workdir)
     both = [(workdir / name).read_bytes() for name in ("results.jsonl", "checks.jsonl")]
     assert all(
         len(new) > len(old) and new.startswith(old) for old, new in zip(before, both, strict=True)
@@ -228,7 +229,7 @@ def test_evaluations_at_two_radii_stand_beside_each_other(workdir, capsys):
     }
     assert radii == {None, 0.15, 0.05}
     capsys.readouterr()
-    main.run(first, workdir, "evaluate")
+    modes.evaluate(first, workdir)
     assert both == [(workdir / name).read_bytes() for name in ("results.jsonl", "checks.jsonl")]
     table = capsys.readouterr().out
     page = (workdir / "report.html").read_text()
@@ -250,7 +251,7 @@ def test_evaluations_at_two_radii_stand_beside_each_other(workdir, capsys):
 
 
 def test_a_curve_is_drawn_from_its_lines(workdir):
-    main.run(small_runs.config(evaluation="curve"), workdir, "evaluate")
+    modes.evaluate(small_runs.config(evaluation="curve"), workdir)
     points = [line for line in results(workdir) if lines.is_curve(line)]
     assert [line["conditions"]["epsilon"] / 0.15 for line in points] == pytest.approx(CURVE_SHARES)
     (curve,) = epsilon_curves.curves(lines.newest(files.read_json_lines(workdir / "results.jsonl")))
@@ -264,9 +265,9 @@ def test_a_curve_is_drawn_from_its_lines(workdir):
 
 
 def test_keeping_images_changes_no_result(workdir):
-    main.run(small_runs.config(), workdir, "evaluate")
+    modes.evaluate(small_runs.config(), workdir)
     before = results(workdir)
-    main.run(small_runs.config(**{"test.save_adversarial": "float32"}), workdir, "evaluate")
+    modes.evaluate(small_runs.config(**{"test.save_adversarial": "float32"}), workdir)
     after = results(workdir)
     assert [lines.key(line) for line in after] == [lines.key(line) for line in before]
     assert [r["outcome"]["accuracy"] for r in after] == [r["outcome"]["accuracy"] for r in before]

@@ -8,8 +8,8 @@ import made_lines
 import pytest
 import small_runs
 
-from cat_jax import data, main
-from cat_jax.cli import sweep
+from cat_jax import data
+from cat_jax.cli import modes, sweep
 from cat_jax.configs import preact_cifar10
 from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
@@ -140,14 +140,14 @@ def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsy
     config = small_runs.quick_config(num_steps=1, num_validation=0)
     workdir = pathlib.Path(tmp_path / "sweep")
     arguments = (config, workdir, "train", ["beta1=0.05,0.1"], [])
-    main.run_sweep(*arguments)
+    modes.run_sweep(*arguments)
     names = {path.name for path in workdir.iterdir()}
     assert names == {"beta1_0.05", "beta1_0.1"}
     printed = capsys.readouterr().out
     assert "beta1_0.05, last" in printed.rpartition("beta1_0.05:")[2]
-    monkeypatch.setattr(main, "run", lambda *_: pytest.fail("what is done is not run again"))
+    monkeypatch.setattr(modes, "train", lambda *_: pytest.fail("what is done is not run again"))
     monkeypatch.setattr(data, "load", lambda *_: pytest.fail("nor are the data read"))
-    main.run_sweep(*arguments)
+    modes.run_sweep(*arguments)
     assert "beta1_0.1, last" in capsys.readouterr().out
     with pytest.raises(UsageError, match="A sweep needs a config"):
-        main.run_sweep(None, *arguments[1:])
+        modes.run_sweep(None, *arguments[1:])

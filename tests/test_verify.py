@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import data, main
+from cat_jax import data
+from cat_jax.cli import modes
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
@@ -35,7 +36,7 @@ def made():
 def workdir(tmp_path_factory):
     """A run that is done and evaluated; last/ has the steps 10 and 12."""
     workdir = tmp_path_factory.mktemp("verify") / "run"
-    main.run(config(), workdir, "train", command="python -m cat_jax.main")
+    modes.train(config(), workdir, command="python -m cat_jax.main")
     np.savez(workdir / "masks.npz", mask=np.zeros(10))
     return workdir
 
@@ -70,12 +71,12 @@ def start(workdir, monkeypatch, made):
     begun = []
     with monkeypatch.context() as patch:
         patch.setattr(data, "load", lambda *_: made[1])
-        patch.setattr(main, "build_experiment", lambda *_: made[0])
+        patch.setattr(modes, "build_experiment", lambda *_: made[0])
         patch.setattr(checkpoint, "restore", lambda found, template: begun.append(found))
         patch.setattr(loop._Run, "loop", lambda run, stop: True)
         patch.setattr(robustness, "evaluate", lambda *_: None)
         patch.setattr(page, "write_page", lambda workdir: workdir)
-        main.run(config(), workdir, "train")
+        modes.train(config(), workdir)
     return begun[0]
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import small_runs
 
-from cat_jax import main, networks, weights
+from cat_jax import networks, weights
+from cat_jax.cli import modes
 from cat_jax.configs import preact_cifar100
 from cat_jax.errors import UsageError
 from cat_jax.weights import pytorch_names, recognition, weight_files
@@ -221,7 +222,7 @@ def test_a_config_does_not_state_the_normalisation_of_a_file(wide, tmp_path):
     entries = state_dict(networks.PreActResNet18(num_classes=10), (8, 8, 3))
     plain = save(tmp_path / "plain.safetensors", entries)
     with pytest.raises(UsageError, match=r"plain.safetensors: it does not say how PreActResNet18"):
-        main.run(config, tmp_path / "new", "evaluate", weights_file=str(plain))
+        modes.evaluate_file(config, tmp_path / "new", str(plain))
     assert not (tmp_path / "new").exists()
 
 

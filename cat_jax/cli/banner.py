@@ -11,8 +11,6 @@ from cat_jax.experiment.experiment import Experiment
 from cat_jax.experiment.limits import radius_text
 from cat_jax.weights.loading import Loaded
 
-INTERRUPTED = 130  # Exit status after Ctrl-C, as shells have it: what is done is kept.
-
 
 def banner(
     experiment: Experiment, dataset: data.Dataset, workdir: pathlib.Path, *, trains: bool

@@ -5,7 +5,7 @@ import pathlib
 
 import small_runs
 
-from cat_jax import main
+from cat_jax.cli import modes
 from cat_jax.configs import digits
 from cat_jax.runtime import terminal
 
@@ -24,4 +24,4 @@ def run(workdir: pathlib.Path, num_steps: int) -> None:
     log = os.open(f"{workdir}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1), os.dup2(log, 2)
     terminal.start(0)
-    main.run(config(num_steps), workdir, "train")
+    modes.train(config(num_steps), workdir)

@@ -6,7 +6,7 @@ import shutil
 
 import small_runs
 
-from cat_jax import main
+from cat_jax.cli import modes
 
 
 def shared(base):
@@ -21,7 +21,7 @@ def shared(base):
         fcntl.flock(stream, fcntl.LOCK_EX)
         if not workdir.exists():
             unfinished = folder / "unfinished" / "run"
-            main.run(small_runs.config(), unfinished, "train")
+            modes.train(small_runs.config(), unfinished)
             unfinished.parent.rename(workdir.parent)
     return workdir
 

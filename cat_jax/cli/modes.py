@@ -1,0 +1,283 @@
+"""What `python -m cat_jax.main` does in each mode: train, evaluate, evaluate a file, verify, sweep.
+
+A config travels one way: settings resolve it, `build_experiment` makes objects of it, training and
+evaluation use those, and the results are printed here.
+"""
+
+import contextlib
+import logging
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from cat_jax import data, weights
+from cat_jax.cli import banner, sweep
+from cat_jax.errors import Damaged, UsageError
+from cat_jax.evaluation import robustness
+from cat_jax.experiment import run_config, settings
+from cat_jax.experiment.experiment import Experiment, build_experiment
+from cat_jax.report import tables
+from cat_jax.runtime import processes, registry
+from cat_jax.storage import checkpoint, paths, run_folder
+from cat_jax.storage import verify as verification
+from cat_jax.training import loop
+
+logger = logging.getLogger(__name__)
+
+
+class Run(NamedTuple):
+    """An experiment, its data, and the folder of its files.
+
+    Attributes:
+      experiment: objects that the resolved config stands for.
+      dataset: images and labels.
+      workdir: folder of the run.
+      given: the config before it was resolved.
+      needs_checkpoint: whether the mode works on the run's own checkpoints alone.
+    """
+
+    experiment: Experiment
+    dataset: data.Dataset
+    workdir: pathlib.Path
+    given: ConfigDict
+    needs_checkpoint: bool
+
+
+def train(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -> bool:
+    """Trains or resumes a run, then attacks its checkpoints and writes report.html.
+
+    Args:
+      config: None for the config that the workdir was created with.
+      workdir: folder of the run.
+      command: the command line, for the report.
+
+    Returns:
+      False if a signal stopped the training, with its state saved.
+
+    Raises:
+      UsageError: if the user has to change something; one line says what.
+    """
+    run = _prepare(config, workdir)
+    with _locked(run):
+        last = workdir / "checkpoints" / "last"
+        processes.from_first(lambda: checkpoint.refuse_fewer_steps(last, run.experiment.num_steps))
+        _write_config(run)
+        _announce(run, trains=True)
+        finished = loop.train(run.experiment, run.dataset, workdir, jax.devices())
+        if finished:
+            _attack_checkpoints(run)
+        else:
+            again = f": {command}" if command else "."
+            logger.info("To resume, run the same command again%s", again)
+        _finish(workdir, command)
+    return finished
+
+
+def evaluate(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -> None:
+    """Attacks the checkpoints of a run and writes report.html; arguments as for `train`.
+
+    Raises:
+      UsageError: if the workdir has no checkpoint, or the user has to change something else.
+    """
+    run = _prepare(config, workdir, needs_checkpoint=True)
+    with _locked(run):
+        _announce(run)
+        _attack_checkpoints(run)
+        _finish(workdir, command)
+
+
+def evaluate_file(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    file: str,
+    command: str = "",
+    *,
+    states_normalisation: bool = False,
+) -> None:
+    """Attacks the network in a file of weights; other arguments as for `train`.
+
+    Args:
+      config: names the network, its normalisation and the data.
+      workdir: folder of the results.
+      file: of weights, in any format of `weights.load`.
+      command: the command line, for the report.
+      states_normalisation: whether the user states the mean and std of the file, as opposed to the
+        config's defaults; needed for a file that does not state them.
+
+    Raises:
+      UsageError: if the file does not fit the config, or the user has to change something else.
+    """
+    run = _prepare(config, workdir)
+    shape, network = run.dataset.spec.image_shape, run.experiment.classifier
+    loaded = processes.from_first(
+        lambda: weights.load(
+            file, network, image_shape=shape, states_normalisation=states_normalisation
+        )
+    )
+    with _locked(run):
+        if run_folder.read_config(workdir) is None:
+            _write_config(run)
+        text = banner.banner_of_file(run.experiment, run.dataset, workdir, loaded)
+        logger.info("%s", text)
+        robustness.evaluate_file(run.experiment, run.dataset, workdir, jax.devices(), loaded)
+        if run.experiment.attacks:
+            _print_results(workdir)
+        _finish(workdir, command)
+
+
+def verify(folder: pathlib.Path) -> bool:
+    """Prints a line for each file and checkpoint of a run, or of each run of a sweep.
+
+    Returns:
+      False if one is damaged.
+
+    Raises:
+      UsageError: if the folder is neither a run's nor a sweep's.
+    """
+    runs = verification.verify_all(folder)
+    for workdir, items in runs.items():
+        print("\n".join(map(str, items)))
+        print(f"\n{workdir}: {verification.summary(items)}")
+    return all(item.verdict != verification.DAMAGED for items in runs.values() for item in items)
+
+
+def run_sweep(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    mode: str,
+    sweeps: Sequence[str],
+    seeds: Sequence[str],
+    command: str = "",
+) -> bool:
+    """Trains or evaluates each point of a sweep that is not done, and prints a table of all.
+
+    Args:
+      config: of all points.
+      workdir: folder of the sweep; each point has a folder below it.
+      mode: "train" or "evaluate".
+      sweeps: "beta1=0.1,0.3", a field and its values.
+      seeds: a run for each.
+      command: the command line, for the reports.
+
+    Returns:
+      False if a signal stopped it.
+
+    Raises:
+      UsageError: if the user has to change something, and at the end if a run has failed.
+    """
+    if config is None:
+        raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
+    points = sweep.points(config, sweep.axes(sweeps, seeds, config))
+
+    def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
+        jax.clear_caches()  # Because a process can hold only so many compiled functions.
+        if mode == "train":
+            return train(config, folder, command)
+        evaluate(config, folder, command)
+        return True
+
+    def is_done(config: ConfigDict, folder: pathlib.Path) -> bool:
+        return processes.from_first(lambda: sweep.is_done(config, folder))
+
+    finished = sweep.run_all(points, workdir, run_one, done=is_done)
+    if finished:
+        print("\n" + tables.runs_table(finished))
+    return len(finished) == len(points)
+
+
+def _prepare(
+    config: ConfigDict | None, workdir: pathlib.Path, *, needs_checkpoint: bool = False
+) -> Run:
+    """Loads the data and builds the experiment; writes nothing."""
+    given = processes.from_first(lambda: _settle(config, workdir, needs_checkpoint))
+    resolved = settings.resolve(given)
+    registry.import_plugins(resolved.plugins)
+    dataset = data.load(resolved.dataset, resolved.data_dir)
+    processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
+    experiment = build_experiment(resolved, dataset.spec, jax.devices())
+    robustness.check_size(resolved, dataset)
+    return Run(experiment, dataset, workdir, given, needs_checkpoint)
+
+
+@contextlib.contextmanager
+def _locked(run: Run) -> Iterator[None]:
+    """Keeps other processes out of the workdir while the block runs."""
+    workdir = run.workdir
+    with contextlib.ExitStack() as stack:
+
+        def claim() -> None:
+            stack.enter_context(run_folder.claimed(workdir))
+            # Again, because until now another process could write in the workdir.
+            _settle(run.given, workdir, run.needs_checkpoint)
+            run_folder.refuse_other_data(workdir, run.dataset.fingerprint)
+            for name in run_folder.LINES:  # Damaged lines are refused before the training.
+                run_folder.read_lines(workdir, name)
+
+        try:
+            processes.from_first(claim)
+            yield
+        except Damaged as error:
+            raise UsageError(str(error)) from error
+        except BrokenPipeError:  # Because it is about standard output.
+            raise
+        except OSError as error:
+            if processes.is_first() and not paths.is_of_folder(error, workdir):
+                raise
+            raise UsageError(
+                f"{workdir} cannot be written or read: {error}. Free disk space or fix its "
+                "permissions, then run the same command again to resume."
+            ) from error
+
+
+def _settle(config: ConfigDict | None, workdir: pathlib.Path, needs_checkpoint: bool) -> ConfigDict:
+    """Returns the config, by default the one that the workdir was created with.
+
+    Raises:
+      UsageError: without any config, with a config that the workdir was not created with, or
+        without a checkpoint that is needed.
+    """
+    if run_folder.read_config(workdir) is not None:
+        kept = run_config.get_config(str(workdir))
+        config = config or kept
+        run_config.refuse_other(workdir, settings.resolve(kept), settings.resolve(config))
+    if config is None:
+        raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
+    if needs_checkpoint and not (workdir / "checkpoints").is_dir():
+        raise UsageError(f"{workdir} holds no checkpoint; train first: --mode=train.")
+    return config
+
+
+def _write_config(run: Run) -> None:
+    resolved = run.experiment.config
+    fields = settings.as_dict(resolved), settings.given_values(run.given, resolved)
+    run_folder.write_config(run.workdir, *fields, run.dataset.fingerprint)
+
+
+def _announce(run: Run, *, trains: bool = False) -> None:
+    text = banner.banner(run.experiment, run.dataset, run.workdir, trains=trains)
+    logger.info("%s", text)
+
+
+def _attack_checkpoints(run: Run) -> None:
+    mask_text = robustness.evaluate(run.experiment, run.dataset, run.workdir, jax.devices())
+    if run.experiment.attacks:
+        _print_results(run.workdir)
+    if mask_text:
+        print("\n" + mask_text)
+
+
+def _print_results(workdir: pathlib.Path) -> None:
+    print(tables.runs_table([workdir]))
+    print("\n" + tables.costs_table(workdir))
+    print("\n" + tables.checks_list(workdir))
+
+
+def _finish(workdir: pathlib.Path, command: str) -> None:
+    if command:
+        run_folder.note_command(workdir, command)
+    from cat_jax.report import page  # Here, because it imports matplotlib, which takes a second.
+
+    logger.info("Report: %s", page.write_page(workdir))
