@@ -204,7 +204,7 @@ def test_ctrl_c_where_there_is_nothing_to_save_says_how_to_go_on(finished, monke
 
     monkeypatch.setattr(robustness, "evaluate", interrupted)
     assert as_a_command(monkeypatch, f"--workdir={finished}", "--mode=evaluate") == 130
-    assert "to go on, give the same command again" in caplog.text
+    assert "Run the same command again to resume" in caplog.text
 
 
 def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_with(finished):

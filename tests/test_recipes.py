@@ -48,7 +48,8 @@ CONTRIBUTING = (pages.ROOT / "CONTRIBUTING.md").read_text()
 USE = """
 import pathlib
 import jax.numpy as jnp
-from cat_jax import main, weights
+from cat_jax import weights
+from cat_jax.cli import modes
 from cat_jax.configs import digits
 from cat_jax.weights import export, trained
 config = digits.get_config("standard")
@@ -56,7 +57,7 @@ config.update_from_flattened_dict({
     "dataset": "tiny", "classifier.name": "TinyNet", "num_validation": 0, "num_steps": 20,
     "batch_size": 8, "evaluation": "natural", "test.num_checked": 0,
 })
-assert main.run(config, pathlib.Path("run"), "train")
+assert modes.train(config, pathlib.Path("run"))
 run = trained.load("run")
 assert str(weights.describe(run.classifier.network)) == "TinyNet(num_classes=2)"
 export.main(["--workdir=run", "--format=safetensors", "--out=w"])

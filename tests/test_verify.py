@@ -67,7 +67,7 @@ def names(workdir):
 
 
 def start(workdir, monkeypatch, made):
-    """The checkpoint that `main.run` would go on from; it reads all that it reads otherwise."""
+    """The checkpoint that `modes.train` would resume from; it reads all that it reads otherwise."""
     begun = []
     with monkeypatch.context() as patch:
         patch.setattr(data, "load", lambda *_: made[1])
