@@ -18,17 +18,8 @@ from cat_jax.experiment.experiment import build_experiment
 from cat_jax.experiment.method import build_attack, build_method
 from cat_jax.experiment.network import build_networks
 from cat_jax.experiment.optimizer import build_optimizer
-from cat_jax.report import published_numbers
 
 NO_MASK = {"mask_net.name": "OnesMask"}
-ROWS_OF = {
-    "mnist": "mnist",
-    "cifar10_preact_resnet18": "preact_cifar10",
-    "cifar10_wide_resnet": "wrn_cifar10",
-    "cifar100": "preact_cifar100",
-    "beta": "preact_cifar10",
-    "beta1": "preact_cifar10",
-}
 # Tracing takes a second to ten: the fast tests trace each variant on some network.
 ALL = list(MODULES["digits"].VARIANTS)
 FAST = {("digits", variant) for variant in ALL} | {("mnist", "cat_cw"), ("mnist", "trades")}
@@ -212,25 +203,6 @@ def test_a_start_of_its_own_radius_is_refused_in_l2():
     config.threat.norm, config.attack.start_radius = "l2", "0.1"
     with pytest.raises(UsageError, match=r"start_radius is 0.1 and the norm l2; expected 0 or eps"):
         build_attack(settings.resolve(config).attack)
-
-
-def test_each_published_row_is_a_variant_and_at_most_two_overrides():
-    """Those of the tables; `attack.epsilon` or `method.beta1` (and `beta`) is all that changes."""
-    for table, module in ROWS_OF.items():
-        rows = {key[3] for key in published_numbers.numbers() if key[0] == table}
-        named = set()
-        for variant in MODULES[module].VARIANTS:
-            config = MODULES[module].get_config(variant)
-            for epsilon in {config.attack.epsilon, *(("0.3",) if module == "mnist" else ())}:
-                for beta in (5.0, 4.0, 3.0, 2.0, 1.0):
-                    for beta1 in (0.05, 0.1, 0.2, 0.3):
-                        config.attack.epsilon = epsilon
-                        if variant.startswith("cat") and module != "mnist":
-                            config.method.update(beta=beta, beta1=beta1)
-                        named |= set(
-                            published_numbers.row_names(settings.as_dict(settings.resolve(config)))
-                        )
-        assert rows <= named, rows - named
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_random_command_lines_are_runs_or_are_refused_in_one_line(
     monkeypatch.setattr(data, "load", load)
     monkeypatch.setattr(loop, "train", trace if count > 200 else lambda *_: True)
     monkeypatch.setattr(robustness, "evaluate", lambda *_: None)
-    monkeypatch.setattr(page, "write_page", lambda workdir: workdir)
+    monkeypatch.setattr(page, "write_page", lambda workdir, references: workdir)
     monkeypatch.setattr(terminal, "start", lambda process, quiet: None)
     seen = {True: 0, False: 0}
 

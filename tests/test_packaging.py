@@ -92,7 +92,7 @@ def test_sdist_and_wheel_hold_the_package_and_nothing_of_the_tests(built):
     kept |= {"cat_jax/py.typed"}
     files = [path for kind in ("*.csv", "*/templates/*") for path in (ROOT / "cat_jax").rglob(kind)]
     kept |= {path.relative_to(ROOT).as_posix() for path in files}
-    assert kept > {"cat_jax/report/published.csv", "cat_jax/report/templates/base.html"}
+    assert kept > {"cat_jax/paper/published.csv", "cat_jax/report/templates/base.html"}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == kept

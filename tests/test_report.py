@@ -10,41 +10,58 @@ import pytest
 
 from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
 from cat_jax.experiment import settings
+from cat_jax.paper import references
 from cat_jax.report import __main__ as command
-from cat_jax.report import published_numbers, tables
-from cat_jax.storage import lines
+from cat_jax.report import tables
+from cat_jax.storage import lines, run_folder
 
 
-def published(config, **overrides):
+def published(folder, config, **overrides):
+    """The caption of a run's reference, and its numbers by the attacks that they stand beside."""
     config.update_from_flattened_dict(overrides)
-    return published_numbers.published(settings.as_dict(settings.resolve(config)))
+    resolved = settings.resolve(config)
+    run_folder.write_config(folder, settings.as_dict(resolved), {}, "")
+    if (reference := references.of_run(folder)) is None:
+        return "", {}
+    every = made_lines.conditions(resolved).items()
+    numbers = {attack: text for attack, conditions in every if (text := reference.text(conditions))}
+    return reference.caption, numbers
 
 
 @pytest.mark.parametrize(
     "config, overrides, attack, want",
     [
-        (mnist.get_config("cat_cw"), {}, "pgd20_unclipped", (97.1, None)),
-        (mnist.get_config("cat_cent"), {"attack.epsilon": "0.3"}, "natural", (99.3, None)),
-        (mnist.get_config("at"), {"attack.epsilon": "0.3"}, "pgd100_unclipped", (92.3, None)),
-        (preact_cifar10.get_config("cat_cw"), {}, "cw_inf", (51.3, 0.3)),
-        (preact_cifar10.get_config("cat_cent"), {"method.beta1": 0.1}, "pgd100", (53.4, 0.06)),
-        (preact_cifar10.get_config("cat_cent"), {"method.beta": 2.0}, "pgd20", (51.7, None)),
-        (preact_cifar10.get_config("at"), {}, "fgsm", (57.3, None)),
-        (preact_cifar10.get_config("trades"), {}, "pgd20", (52.8, None)),
-        (preact_cifar10.get_config("mart"), {}, "fgsm", (60.2, None)),
-        (preact_cifar10.get_config("fat"), {}, "natural", (85.1, None)),
-        (mnist.get_config("trades"), {"attack.epsilon": "0.3"}, "pgd20_unclipped", (94.9, None)),
-        (wrn_cifar10.get_config("mart"), {}, "cw_inf", (53.7, None)),
-        (wrn_cifar10.get_config("cat_cw"), {}, "pgd20", (59.7, 0.1)),
-        (preact_cifar100.get_config("cat_cent"), {}, "cw_inf", (25.55, None)),
+        (mnist.get_config("cat_cw"), {}, "pgd20_unclipped", "97.1"),
+        (mnist.get_config("cat_cent"), {"attack.epsilon": "0.3"}, "natural", "99.3"),
+        (mnist.get_config("at"), {"attack.epsilon": "0.3"}, "pgd100_unclipped", "92.3"),
+        (preact_cifar10.get_config("cat_cw"), {}, "cw_inf", "51.3 ± 0.3"),
+        (preact_cifar10.get_config("cat_cent"), {"method.beta1": 0.1}, "pgd100", "53.4 ± 0.06"),
+        (preact_cifar10.get_config("cat_cent"), {"method.beta": 2.0}, "pgd20", "51.7"),
+        (preact_cifar10.get_config("cat_cent"), {}, "square", "56.4 ± 0.1"),
+        (preact_cifar10.get_config("at"), {}, "fgsm", "57.3"),
+        (preact_cifar10.get_config("trades"), {}, "pgd20", "52.8"),
+        (preact_cifar10.get_config("mart"), {}, "fgsm", "60.2"),
+        (preact_cifar10.get_config("fat"), {}, "natural", "85.1"),
+        (mnist.get_config("trades"), {"attack.epsilon": "0.3"}, "pgd20_unclipped", "94.9"),
+        (wrn_cifar10.get_config("mart"), {}, "cw_inf", "53.7"),
+        (wrn_cifar10.get_config("cat_cw"), {}, "pgd20", "59.7 ± 0.1"),
+        (wrn_cifar10.get_config("fat"), {"test.epsilon": "0.031"}, "pgd20", "55.9 ± 0.2"),
+        (preact_cifar100.get_config("cat_cent"), {}, "cw_inf", "25.6"),
     ],
 )
-def test_a_run_finds_its_published_numbers(config, overrides, attack, want):
-    assert published(config, **overrides)[attack] == want
+def test_a_run_finds_its_published_numbers(tmp_path, config, overrides, attack, want):
+    assert published(tmp_path, config, **overrides)[1][attack] == want
 
 
-def test_clipped_mnist_numbers_are_never_put_beside_unclipped_ones():
-    assert "pgd20" not in published(mnist.get_config("cat_cw"))
+def test_clipped_mnist_numbers_are_never_put_beside_unclipped_ones(tmp_path):
+    caption, numbers = published(tmp_path, mnist.get_config("cat_cw"))
+    assert "pgd20" not in numbers
+    assert caption.endswith("is CAT_cw(0.4), from which it differs: num_validation=5000")
+
+
+def test_numbers_at_another_radius_have_no_published_ones_beside_them(tmp_path):
+    config = wrn_cifar10.get_config("fat")  # The paper's row is copied from a test at 0.031.
+    assert published(tmp_path, config)[1].keys() == {"natural", "cw_inf"}
 
 
 @pytest.mark.parametrize(
@@ -55,12 +72,11 @@ def test_clipped_mnist_numbers_are_never_put_beside_unclipped_ones():
         (preact_cifar10.get_config("cat_cw"), {"attack.epsilon": "10/255"}),
         (preact_cifar10.get_config("cat_cw"), {"method.beta1": 0.07}),
         (preact_cifar10.get_config("a1"), {}),
-        (preact_cifar10.get_config("mart"), {"method.weight": 6.0}),
         (preact_cifar100.get_config("trades"), {}),
     ],
 )
-def test_what_was_not_published_has_no_reference(config, overrides):
-    assert published(config, **overrides) == {}
+def test_what_was_not_published_has_no_reference(tmp_path, config, overrides):
+    assert published(tmp_path, config, **overrides)[1] == {}
 
 
 NAMES = ("natural", "pgd20_unclipped")
@@ -92,7 +108,7 @@ def cells(text):
 
 
 def test_the_table_has_ours_beside_the_published_numbers(workdir):
-    text = tables.runs_table([workdir])
+    text = tables.runs_table([workdir], references.of_run)
     assert cells(text) == [
         ["", "images", "natural", "pgd20_unclipped at 0.3"],
         [f"{workdir.name}, best", "1000", "95.0 (±0.4)", "95.0 (±0.4)"],
@@ -104,7 +120,7 @@ def test_the_table_has_ours_beside_the_published_numbers(workdir):
 
 def test_where_rows_are_too_wide_attacks_are_the_rows(workdir):
     published = f"{workdir.name}, published"
-    assert cells(tables.runs_table([workdir], width=80)) == [
+    assert cells(tables.runs_table([workdir], references.of_run, width=80)) == [
         ["", "images", f"{workdir.name}, best", f"{workdir.name}, last", published],
         ["natural", "1000", "95.0 (±0.4)", "95.0 (±0.4)", "99.1"],
         ["pgd20_unclipped at 0.3", "1000", "95.0 (±0.4)", "95.0 (±0.4)", "97.1"],
@@ -120,7 +136,7 @@ def test_other_conditions_and_other_images_stand_apart(workdir):
     config.test.step_size = type(config.test.step_size)("0.001")
     write(workdir, config, ["best"], ["pgd20_unclipped"], 0.77)
     write(workdir, config, ["best"], accuracy=0.5, size=100, subset="balanced, seed 0")
-    head, *rows = cells(tables.runs_table([workdir], width=1000))
+    head, *rows = cells(tables.runs_table([workdir], references.of_run, width=1000))
     assert head[2:] == [
         "natural",
         "pgd20_unclipped at 0.3",
@@ -132,7 +148,7 @@ def test_other_conditions_and_other_images_stand_apart(workdir):
     assert last == ["1000", "95.0 (±0.4)", "95.0 (±0.4)", "-", "-"]
     assert few == ["100 (balanced, seed 0)", "50.0 (±0.4)", "-", "-", "50.0 (±0.4)"]
     assert published == ["-", "99.1", "97.1", "-", "-"]
-    head, *rows = cells(tables.runs_table([workdir], width=10))
+    head, *rows = cells(tables.runs_table([workdir], references.of_run, width=10))
     assert [row[:3] for row in rows[:2]] == [
         ["natural", "1000", "95.0 (±0.4)"],
         ["natural", "100 (balanced, seed 0)", "50.0 (±0.4)"],
@@ -146,7 +162,7 @@ def test_weights_from_elsewhere_are_labelled_and_have_no_published_row(workdir):
     unknown = dict.fromkeys(names) | {"file": {"name": "m4.pt", "sha256": "ab"}}
     attacked = made_lines.attacked(config, step=None, **unknown)
     write(workdir, config, ["m4.pt"], attacked=attacked)
-    text = tables.runs_table([workdir], width=1000)
+    text = tables.runs_table([workdir], references.of_run, width=1000)
     assert [row[0] for row in cells(text)[1:]] == [f"{workdir.name}, weights m4.pt (SmallCNN)"]
     assert "weights m4.pt (SmallCNN) on mnist" in text and "cat_cw" not in text
     assert report("--table=mnist", workdir).returncode == 0
@@ -156,7 +172,7 @@ def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir):
     old = {"checkpoint": "best", "step": 12, "attack": "pgd20", "accuracy": 0.123}
     file = workdir / "results.jsonl"
     file.write_text(file.read_text() + json.dumps(old) + "\n")
-    text = tables.runs_table([workdir])
+    text = tables.runs_table([workdir], references.of_run)
     assert "12.3" not in text
     remark = "results.jsonl has lines of an earlier version (1) that do not state their conditions"
     assert f"{workdir.name}: {remark}; they are left out: evaluate again." in text
@@ -188,7 +204,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 def test_a_run_without_results_says_so(workdir):
     (workdir / "results.jsonl").unlink()
-    assert "no results yet" in tables.runs_table([workdir])
+    assert "no results yet" in tables.runs_table([workdir], references.of_run)
 
 
 def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_path):
@@ -209,7 +225,7 @@ def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_pa
 def test_a_damaged_file_is_one_line_and_a_bug_is_a_traceback(workdir, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["report", str(workdir)])
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="of ours"):
-        patch.setattr(tables, "runs_table", lambda workdirs: int("a bug of ours"))
+        patch.setattr(tables, "runs_table", lambda *arguments: int("a bug of ours"))
         command.main()
     (workdir / "results.jsonl").write_text("{damaged}\n{}\n")
     assert command.main() == 2

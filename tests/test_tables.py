@@ -29,6 +29,7 @@ from cat_jax.paper import (
     measured,
     output,
     progress,
+    published_numbers,
     runs,
     sheet,
     texts,
@@ -36,9 +37,11 @@ from cat_jax.paper import (
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.measured import Number
 from cat_jax.paper.nearest import LENGTH
+from cat_jax.paper.published_numbers import Published
 from cat_jax.paper.query import Query
 from cat_jax.report import grids, render
 from cat_jax.report.__main__ import NAMES
+from cat_jax.storage.files import read_json_lines
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
 NOTHING = Query([])
@@ -69,10 +72,10 @@ def test_published_numbers_are_all_printed_and_no_row_is_doubled():
         labels = [row.label for row in table.rows]
         assert len(set(labels)) == len(labels)
         names = {(row.table or table.name, row.published or row.label) for row in table.rows}
-        known = {k[3] for k in cells.published_numbers.numbers() if k[0] == table.name}
+        known = {k[3] for k in published_numbers.numbers() if k[0] == table.name}
         assert known <= {name for place, name in names if place == table.name}, table.name
     white = TABLES["cifar10_preact_resnet18"]
-    printed = cells.published(white.rows[4], white)
+    printed = published_numbers.of_row(white.rows[4], white)
     assert printed["natural"] == (84.1, 0.3) and printed["average"].mean == pytest.approx(60.98)
 
 
@@ -173,7 +176,7 @@ def test_better_and_worse_need_more_than_chance():
     cell = cells.over_seeds([Number(0.90, 0.005, 1000), Number(0.92, 0.005, 1000)])
     assert (cell.mean, cell.half) == (pytest.approx(91.0), pytest.approx(0.5))
     assert cell.tolerance() == pytest.approx(math.hypot(math.sqrt(2), 0.5))
-    known = cells.Published
+    known = Published
     assert cells.mark(cell, None) == cells.mark(cell, known(92.4, None)) == ""
     assert cells.mark(cell, known(92.6, None)) == cells.WORSE
     assert cells.mark(cell, known(92.6, 1.0)) == "", "their spread counts too"
@@ -328,6 +331,38 @@ def test_a_part_of_the_test_images_is_not_the_end(tmp_path):
     assert "Runs done: 0 of 40" in text and "evaluated in part: 500 test images." in text
 
 
+def test_numbers_of_different_subsets_never_share_a_line(tmp_path):
+    size = {"test.num_examples": 500}
+    make(tmp_path, CAT_CW, 0, **size)
+    make(tmp_path, CAT_CW, 1, **size)
+    make(tmp_path, CAT_CW, 2, **size, **{"test.subset_seed": 3})
+    body, _ = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours, 500 test images"][-1] == "2"
+    assert body["CAT_cw(0.4)", "ours, 500 (balanced, seed 3) test images"][-1] == "1"
+
+
+def test_results_under_other_conditions_are_not_the_rows(tmp_path):
+    """A test at another radius trains the same network: the run is the row's, its numbers not."""
+    make(tmp_path, CAT_CW, 0, **{"test.epsilon": "0.02"})
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"] == ["99.0 (±0.4)", "-", "-", "10000", "1"]
+    assert "trained, not evaluated: pgd20_unclipped, pgd100_unclipped." in text
+
+
+def test_weights_from_elsewhere_stand_in_no_row(tmp_path):
+    """Not even where the config that they were evaluated with is a row's."""
+    workdir = make(tmp_path, CAT_CW, 0)
+    (workdir / "metrics.jsonl").unlink()
+    lines = read_json_lines(workdir / "results.jsonl")
+    unknown = dict.fromkeys(("checkpoint", "step", "variant", "seed"))
+    unknown |= {"file": {"name": "m4.pt", "sha256": "ab"}}
+    foreign = [line | {"attacked": line["attacked"] | unknown} for line in lines]
+    write_lines(workdir / "results.jsonl", foreign)
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"] == ["no run"] * 3 + ["-", "-"]
+    assert text.endswith("1 of 1 runs belong to no row here, nor to another of the paper's: run0.")
+
+
 def test_a_table_of_curves_reads_the_validations(tmp_path):
     table = TABLES["ablation_components"]
     workdir = make(tmp_path, table.rows[2], accuracies={})
@@ -468,7 +503,7 @@ def test_the_tradeoff_is_a_point_for_each_row_and_whose(tmp_path):
         *("CAT_cw(beta1=0.3), published", "TRADES(beta=1), published", "TRADES(beta=1), ours"),
     }
     assert found["TRADES(beta=1), ours"] == pytest.approx([88, 47])
-    known = cells.published(table.rows[0], table)
+    known = published_numbers.of_row(table.rows[0], table)
     expected = [known["natural"].mean, known["pgd20"].mean]
     assert found["CAT_cw(beta1=0.3), published"] == pytest.approx(expected)
 

@@ -75,7 +75,7 @@ def start(workdir, monkeypatch, made):
         patch.setattr(checkpoint, "restore", lambda found, template: begun.append(found))
         patch.setattr(loop._Run, "loop", lambda run, stop: True)
         patch.setattr(robustness, "evaluate", lambda *_: None)
-        patch.setattr(page, "write_page", lambda workdir: workdir)
+        patch.setattr(page, "write_page", lambda workdir, references: workdir)
         modes.train(config(), workdir)
     return begun[0]
 

@@ -19,6 +19,7 @@ from cat_jax.errors import Damaged, UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
+from cat_jax.paper import references
 from cat_jax.report import tables
 from cat_jax.runtime import processes, registry
 from cat_jax.storage import checkpoint, paths, run_folder
@@ -184,7 +185,7 @@ def run_sweep(
 
     finished = sweep.run_all(points, workdir, run_one, done=is_done)
     if finished:
-        print("\n" + tables.runs_table(finished))
+        print("\n" + tables.runs_table(finished, references.of_run))
     return len(finished) == len(points)
 
 
@@ -270,7 +271,7 @@ def _attack_checkpoints(run: Run) -> None:
 
 
 def _print_results(workdir: pathlib.Path) -> None:
-    print(tables.runs_table([workdir]))
+    print(tables.runs_table([workdir], references.of_run))
     print("\n" + tables.costs_table(workdir))
     print("\n" + tables.checks_list(workdir))
 
@@ -280,4 +281,4 @@ def _finish(workdir: pathlib.Path, command: str) -> None:
         run_folder.note_command(workdir, command)
     from cat_jax.report import page  # Here, because it imports matplotlib, which takes a second.
 
-    logger.info("Report: %s", page.write_page(workdir))
+    logger.info("Report: %s", page.write_page(workdir, references.of_run))

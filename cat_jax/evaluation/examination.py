@@ -151,7 +151,7 @@ class Examination:
 
     def _common(self, num_images: int) -> Part:
         """What decides a number beside the weights and the attack."""
-        subset = f"balanced, seed {self._settings.subset_seed}"
+        subset = labels.balanced(self._settings.subset_seed)
         return {
             "precision": "float32",
             "seed": self._seed,

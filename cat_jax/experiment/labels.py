@@ -78,6 +78,11 @@ def settings(conditions: Conditions) -> str:
     return ", ".join(texts)
 
 
+def balanced(seed: int) -> str:
+    """The condition `subset` of images that are drawn evenly from the classes."""
+    return f"balanced, seed {seed}"
+
+
 def images(conditions: Conditions) -> str:
     """ "10000", or "1000 (balanced, seed 0)" for a part of the test split."""
     subset = conditions["subset"]

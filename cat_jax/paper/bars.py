@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cat_jax.paper import cells, figures
+from cat_jax.paper import figures, published_numbers
 from cat_jax.paper.cells import Cell
+from cat_jax.paper.published_numbers import Published
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Table
 from cat_jax.report.grids import heading
 from cat_jax.report.plots import COLOURS
-from cat_jax.report.published_numbers import Published
 
 matplotlib.use("Agg")
 GROUP = 0.84  # Of the distance between two rows; the rest is a gap.
@@ -31,7 +31,7 @@ def draw(table: Table, query: Query) -> Figure:
     figure = Figure(figsize=(max(7.0, wide), 4.6), layout="constrained")
     axes = figure.subplots()
     measured = [figures.ours(row, table, query) for row in table.rows]
-    published = [cells.published(row, table) for row in table.rows]
+    published = [published_numbers.of_row(row, table) for row in table.rows]
     shown = [cell.mean for numbers in measured for cell in numbers.values()]
     shown += [number.mean for numbers in published for number in numbers.values()]
     lowest = max(0, 10 * math.floor((min(shown, default=0) - 5) / 10))
@@ -73,7 +73,7 @@ def tradeoff(table: Table, query: Query) -> Figure:
     axes = figure.subplots()
     x, y = table.columns[:2]
     for row, colour in zip(table.rows, COLOURS, strict=False):
-        own, published = figures.ours(row, table, query), cells.published(row, table)
+        own, published = figures.ours(row, table, query), published_numbers.of_row(row, table)
         if own.keys() >= {x, y}:
             at, bars = (own[x].mean, own[y].mean), (figures.spread(own[y]), figures.spread(own[x]))
             axes.errorbar(*at, *bars, fmt="o", color=colour, label=f"{row.label}, ours")

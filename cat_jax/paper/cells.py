@@ -5,12 +5,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from cat_jax.paper import measured
+from cat_jax.paper import measured, published_numbers
 from cat_jax.paper.matches import Match
 from cat_jax.paper.measured import Number, Run
+from cat_jax.paper.published_numbers import Published
 from cat_jax.paper.rows import Row, Table
-from cat_jax.report import published_numbers
-from cat_jax.report.published_numbers import Published
 
 BETTER, WORSE = "!+", "!-"
 LEGEND = (
@@ -80,30 +79,6 @@ def over_seeds(numbers: Sequence[Number]) -> Cell:
     )
 
 
-def published(row: Row, table: Table) -> dict[str, Published]:
-    """The paper's numbers of a row by our columns; averages and sums are computed from them."""
-    place, name = row.table or table.name, row.published or row.label
-    numbers: dict[str, Published] = {}
-    for (of_table, dataset, kind, label, metric), number in published_numbers.numbers().items():
-        here = dataset, kind
-        if (of_table, label) == (place, name) and here == _network(row):
-            unclipped = dataset == "mnist" and metric.startswith("pgd")
-            numbers[f"{metric}_unclipped" if unclipped else metric] = number
-    for column in table.columns:
-        parts = measured.terms(column, table.columns)
-        if len(parts) > 1:
-            numbers.pop(column, None)
-            if all(part in numbers for part in parts):
-                share = len(parts) if column == "average" else 1
-                numbers[column] = Published(sum(numbers[p].mean for p in parts) / share, None)
-    return {column: numbers[column] for column in table.columns if column in numbers}
-
-
-def _network(row: Row) -> tuple[str, str | None]:
-    config = row.config()
-    return config["dataset"], published_numbers.CLASSIFIERS.get(config["classifier.name"])
-
-
 def mark(cell: Cell, reference: Published | None) -> str:
     """ "!+" or "!-" if the difference is more than chance; "" if not, or without a reference."""
     if reference is None:
@@ -128,7 +103,8 @@ def lines(row: Row, table: Table, matches: Sequence[Match]) -> list[Line]:
         for kind, of_kind in sorted(kinds.items(), key=lambda item: (len(item[0]), item[0]))
     ]
     ours = [line for line in ours if line.cells or line.whose == "ours"]
-    return [*(ours or [Line(row, "ours", {})]), Line(row, "published", published(row, table))]
+    published = Line(row, "published", published_numbers.of_row(row, table))
+    return [*(ours or [Line(row, "ours", {})]), published]
 
 
 def _one_a_seed(matches: Sequence[Match]) -> list[Run]:

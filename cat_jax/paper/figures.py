@@ -8,12 +8,12 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cat_jax.paper import cells, measured
+from cat_jax.paper import cells, measured, published_numbers
 from cat_jax.paper.cells import Cell
+from cat_jax.paper.published_numbers import Published
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Panel, Row, Table
 from cat_jax.report.grids import heading
-from cat_jax.report.published_numbers import Published
 
 matplotlib.use("Agg")
 EMPTY = "no run, and no published value"
@@ -79,7 +79,7 @@ def _draw_rows(
                 at, mean, bar = zip(*points, strict=True)
                 label = f"{title}, ours"
                 axes.errorbar(at, mean, bar, color=colour, marker="o", capsize=2, label=label)
-            numbers = [(row, cells.published(row, table)) for row in line]
+            numbers = [(row, published_numbers.of_row(row, table)) for row in line]
             if points := _points(numbers, metric, panel):
                 at, mean, _ = zip(*points, strict=True)
                 label = f"{title}, published"

@@ -20,7 +20,7 @@ class Match(NamedTuple):
     @property
     def differences(self) -> tuple[str, ...]:
         """How the run differs from its row: length, fields, and the number of test images."""
-        return tuple(filter(None, (*self.nearest.differences, self.run.images)))
+        return tuple(filter(None, (*self.nearest.differences, measured.images(self.run, self.row))))
 
 
 class Matches(NamedTuple):
@@ -28,7 +28,7 @@ class Matches(NamedTuple):
 
     Attributes:
       by_row: runs by `nearest.key` of the row.
-      others: the runs that belong to no row of the paper and are near none.
+      others: the runs that are near no row of the paper, and weights from elsewhere.
     """
 
     by_row: Mapping[tuple[Any, ...], list[tuple[Run, Nearest]]]
@@ -48,7 +48,8 @@ def match(runs: Iterable[Run]) -> Matches:
     by_row: dict[tuple[Any, ...], list[tuple[Run, Nearest]]] = collections.defaultdict(list)
     others = []
     for run in runs:
-        if own := nearest.find(run.config):
+        own = nearest.find(run.config) if run.is_trained else None
+        if own:
             by_row[nearest.key(own.row)].append((run, own))
         else:
             others.append(run)

@@ -34,7 +34,8 @@ class Run:
     """A workdir: `config` by dotted paths, and the lines of its files.
 
     Results and checks are those lines that state their conditions; `remark` counts the others.
-    `points` are those of accuracy against epsilon.
+    `points` are those of accuracy against epsilon. `is_trained` is False where only weights from
+    elsewhere were evaluated: the config is then not that of their training.
     """
 
     workdir: pathlib.Path
@@ -45,6 +46,7 @@ class Run:
     checks: Sequence[Mapping[str, Any]]
     points: Sequence[Mapping[str, Any]] = ()
     remark: str = ""
+    is_trained: bool = True
 
     @property
     def seed(self) -> int:
@@ -56,13 +58,6 @@ class Run:
         """The last step in metrics.jsonl and results.jsonl."""
         evaluated = [line["attacked"]["step"] or 0 for line in self.results]
         return max([*evaluated, *(line["step"] for line in self.metrics)], default=0)
-
-    @property
-    def images(self) -> str:
-        """ "500 test images" where the results are of a part of the test split; or ""."""
-        full = source(self.config["dataset"]).num_test
-        sizes = [_size(line) for line in self.results] or [self.config["test.num_examples"]]
-        return f"{min(sizes)} test images" if 0 < min(sizes) < full else ""
 
     @property
     def diverged(self) -> bool:
@@ -85,6 +80,22 @@ def views(run: Run, row: Row) -> list[Run]:
             groups.setdefault(labels.images(line["conditions"]), []).append(line)
     by_size = sorted(groups.values(), key=lambda group: (-len(group), -_size(group[0])))
     return [dataclasses.replace(run, results=group) for group in by_size or [[]]]
+
+
+def images(run: Run, row: Row) -> str:
+    """ "500 test images" where a run as `views` returns it is tested on a part of the test split.
+
+    Another subset of that size than the row's is named too.
+    """
+    size, config = run.config["test.num_examples"], row.config()
+    is_part = 0 < size < source(config["dataset"]).num_test
+    text = str(size)
+    if run.results:
+        conditions = run.results[0]["conditions"]
+        is_part = conditions["subset"] != "all"
+        usual = f" ({labels.balanced(config['test.subset_seed'])})"
+        text = labels.images(conditions).removesuffix(usual)
+    return f"{text} test images" if is_part else ""
 
 
 def _size(line: Line) -> int:

@@ -14,7 +14,7 @@ from cat_jax.experiment.fields import BOTH, FIELDS, TRAINING
 from cat_jax.experiment.limits import EPOCHS
 from cat_jax.paper import commands
 from cat_jax.paper.catalogue import TABLES
-from cat_jax.paper.rows import Row
+from cat_jax.paper.rows import Row, Table
 
 Config = Mapping[str, Any]  # Resolved, by dotted paths.
 SEED = "seed"  # A row has several.
@@ -28,7 +28,7 @@ class Nearest(NamedTuple):
     """The row that a config is nearest to.
 
     Attributes:
-      row: one of the rows with this training; tables may share it.
+      row: the first of the rows with this training; several tables may have it.
       length: "2 of 40 epochs" or "500 steps" if the config's training is shorter; or "".
       changes: the other fields of training that differ, with the config's values.
     """
@@ -49,8 +49,9 @@ def find(config: Config) -> Nearest | None:
 
     Rows of another variant, network or data set are not compared.
     """
-    rows = [row for row in _rows() if _is_comparable(config, row)]
-    differing = [(row, _changes(config, row)) for row in rows]
+    rows = {key(row): row for _, row in reversed(_rows_of(config["variant"]))}
+    comparable = [row for row in rows.values() if _has_identity(config, row)]
+    differing = [(row, _changes(config, row)) for row in comparable]
     fewest = min((len(changes) for _, changes in differing), default=0)
     nearest = [pair for pair in differing if len(pair[1]) == fewest]
     if len(nearest) != 1:
@@ -64,16 +65,19 @@ def key(row: Row) -> tuple[Any, ...]:
     return tuple(row.config()[path] for path in TRAINED)
 
 
+def alike(row: Row) -> list[tuple[Table, Row]]:
+    """The rows of all tables that train the same as this one, itself included."""
+    return [(table, other) for table, other in _rows_of(row.variant) if key(other) == key(row)]
+
+
 @functools.cache
-def _rows() -> list[Row]:
-    """One row of the catalogue for each training."""
-    rows = {key(row): row for table in TABLES.values() for row in table.rows}
-    return list(rows.values())
+def _rows_of(variant: str) -> list[tuple[Table, Row]]:
+    return [(t, row) for t in TABLES.values() for row in t.rows if row.variant == variant]
 
 
-def _is_comparable(config: Config, row: Row) -> bool:
+def _has_identity(config: Config, row: Row) -> bool:
     own = row.config()
-    return config["variant"] == row.variant and all(config[p] == own[p] for p in IDENTITY)
+    return all(config[path] == own[path] for path in IDENTITY)
 
 
 def _length(config: Config, row: Row) -> str:

@@ -29,6 +29,7 @@ def _read(workdir: pathlib.Path) -> Run:
     remark = lines.without_conditions("results.jsonl", records["results"])
     results, checks = (lines.with_conditions(records[name]) for name in ("results", "checks"))
     points = [line for line in results if lines.is_curve(line)]
-    results = [line for line in results if line["attacked"]["file"] is None]
-    read = records | {"results": results, "checks": checks}
-    return Run(workdir, config, **read, points=points, remark=remark)
+    own = [line for line in results if line["attacked"]["file"] is None]
+    is_trained = bool(own or records["metrics"] or not results)
+    read = records | {"results": own, "checks": checks}
+    return Run(workdir, config, **read, points=points, remark=remark, is_trained=is_trained)

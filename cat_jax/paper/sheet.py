@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from cat_jax.paper import cells, progress
 from cat_jax.paper.cells import Cell, Line
+from cat_jax.paper.published_numbers import Published
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Row, Table
 from cat_jax.report.grids import Grid, heading
-from cat_jax.report.published_numbers import Published
 
 DASH = "-"
 NO_RUN = "no run"
@@ -55,7 +55,7 @@ def _text(line: Line, column: str, published: dict[str, Published], most: int) -
     if cell is None:
         return DASH if line.runs or line.whose == "published" else NO_RUN
     if isinstance(cell, Published):
-        return f"{cell.mean:.1f}" + (f" ± {cell.std:g}" if cell.std is not None else "")
+        return cell.text()
     few = f"[{cell.seeds}]" if cell.seeds < most else ""
     return " ".join(filter(None, (cell.text(), few, cells.mark(cell, published.get(column)))))
 

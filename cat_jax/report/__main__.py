@@ -16,7 +16,7 @@ import pathlib
 import sys
 
 from cat_jax.errors import Damaged, UsageError
-from cat_jax.paper import output, progress, runs
+from cat_jax.paper import output, progress, references, runs
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.query import Query
 from cat_jax.report import tables
@@ -84,7 +84,7 @@ def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
     for workdir in workdirs:
         if not (workdir / "config.json").exists():
             raise UsageError(f"{workdir} holds no config.json; expected the --workdir of a run.")
-    print(tables.runs_table(workdirs))
+    print(tables.runs_table(workdirs, references.of_run))
 
 
 def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:

@@ -7,21 +7,22 @@ from typing import Any
 
 from cat_jax.report import epsilon_curves, plots, tables
 from cat_jax.report.render import Picture, render
+from cat_jax.report.tables import References, no_reference
 from cat_jax.storage import files, run_folder
 from cat_jax.storage.lines import Line
 
 Records = Sequence[Mapping[str, Any]]
 
 
-def write_page(workdir: pathlib.Path) -> pathlib.Path:
+def write_page(workdir: pathlib.Path, references: References = no_reference) -> pathlib.Path:
     """Writes workdir/report.html from the files that the run has so far."""
     file = workdir / "report.html"
-    files.write_text(file, page(workdir))
+    files.write_text(file, page(workdir, references))
     return file
 
 
-def page(workdir: pathlib.Path) -> str:
-    """The HTML of a run."""
+def page(workdir: pathlib.Path, references: References = no_reference) -> str:
+    """The HTML of a run; `references` are as in `tables.runs_grid`."""
     config = json.loads((workdir / "config.json").read_text())
     run: dict[str, Records] = {
         name: files.read_json_lines(workdir / f"{name}.jsonl") for name in run_folder.LINES
@@ -40,7 +41,7 @@ def page(workdir: pathlib.Path) -> str:
         step=max((line["step"] for line in metrics), default=0),
         diverged=run_folder.first_non_finite(metrics),
         skipped=round(sum(line.get("skipped", 0) for line in metrics)),
-        accuracy=tables.runs_grid([workdir]) if results else None,
+        accuracy=tables.runs_grid([workdir], references) if results else None,
         remarks=tables.remarks(workdir),
         costs=tables.costs_grid(workdir),
         checks=tables.distinct(run["checks"]),

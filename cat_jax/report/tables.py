@@ -3,19 +3,40 @@
 import json
 import pathlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from cat_jax.experiment import labels
 from cat_jax.report import grids
 from cat_jax.report.grids import Grid
-from cat_jax.report.published_numbers import Published, beside
 from cat_jax.storage import files, lines
 from cat_jax.storage.lines import Line
 
 Table = tuple[list[str], list[list[str]]]  # The head and the body of a grid.
 DASH = "-"
-WIDTH = 100  # Of a table that is not printed on a terminal.
+WIDTH = 100  # Characters of a table that is not printed on a terminal.
+CAPTION = (
+    "Accuracy in percent (± half of the 95% Wilson interval); radii are L-infinity, unless a label "
+    "names another norm."
+)
+
+
+class Reference(Protocol):
+    """Published numbers to print beside those of a run."""
+
+    @property
+    def caption(self) -> str:
+        """Whose numbers they are."""
+
+    def text(self, conditions: Mapping[str, Any]) -> str:
+        """The number to print beside a result with these conditions; "" if there is none."""
+
+
+References = Callable[[pathlib.Path], Reference | None]  # The reference of a workdir.
+
+
+def no_reference(workdir: pathlib.Path) -> None:
+    """The references of a table of runs alone."""
 
 
 class Source(NamedTuple):
@@ -32,30 +53,43 @@ class Source(NamedTuple):
     cells: Mapping[str, str]
 
 
-def runs_table(workdirs: Sequence[pathlib.Path], width: int | None = None) -> str:
+def runs_table(
+    workdirs: Sequence[pathlib.Path],
+    references: References = no_reference,
+    width: int | None = None,
+) -> str:
     """`runs_grid` as Markdown, below its caption; the width is by default the terminal's."""
-    grid = runs_grid(workdirs, width or shutil.get_terminal_size((WIDTH, 24)).columns)
+    width = width or shutil.get_terminal_size((WIDTH, 24)).columns
+    grid = runs_grid(workdirs, references, width)
     return f"{grid.caption}\n\n{grids.markdown_table(grid)}"
 
 
-def runs_grid(workdirs: Sequence[pathlib.Path], width: int = WIDTH) -> Grid:
-    """Accuracies of each run and checkpoint, beside what was published of it, in percent.
+def runs_grid(
+    workdirs: Sequence[pathlib.Path],
+    references: References = no_reference,
+    width: int = WIDTH,
+) -> Grid:
+    """Accuracies of each run and checkpoint, beside published numbers, in percent.
 
     An attack's cell has the accuracy and, behind it, half its 95% interval's width. A row has the
     numbers of one set of images. Where it would be wider than `width`, attacks are the rows.
 
     Args:
       workdirs: folders of runs.
+      references: workdir -> published numbers to print beside its own.
       width: in characters.
     """
-    sources, conditions = [], dict[str, Mapping[str, Any]]()
+    sources, conditions, captions = [], dict[str, Mapping[str, Any]](), []
     for workdir in workdirs:
         results = [line for line in read(workdir, "results") if not lines.is_curve(line)]
         conditions |= {condition_key(line): line["conditions"] for line in results}
-        sources += _sources(workdir, results)
+        has_own = any(line["attacked"]["file"] is None for line in results)
+        reference = references(workdir) if has_own else None
+        sources += _sources(workdir, results, reference)
+        captions += _captions(workdir, reference)
     keys = sorted(conditions, key=lambda key: conditions[key]["attack"] != "natural")
     names = dict(zip(keys, labels.attacks([conditions[key] for key in keys]), strict=True))
-    caption = _caption(workdirs)
+    caption = "\n".join([*captions, CAPTION])
     grid = Grid("runs", caption, *_by_source(sources, names))
     if len(grids.markdown_table(grid).partition("\n")[0]) > width:
         return Grid("runs", caption, *_by_attack(sources, names))
@@ -82,8 +116,10 @@ def condition_key(line: Line) -> str:
     return json.dumps(labels.comparable(line["conditions"]), sort_keys=True, allow_nan=False)
 
 
-def _sources(workdir: pathlib.Path, results: Sequence[Line]) -> list[Source]:
-    """The checkpoints and files of a workdir, by the images, and what was published of them."""
+def _sources(
+    workdir: pathlib.Path, results: Sequence[Line], reference: Reference | None
+) -> list[Source]:
+    """The checkpoints and files of a workdir, by the images, and the published numbers."""
     if not results:
         return [Source(f"{workdir.name}: no results yet", "", {})]
     groups: dict[tuple[str, str], dict[str, str]] = {}
@@ -92,10 +128,11 @@ def _sources(workdir: pathlib.Path, results: Sequence[Line]) -> list[Source]:
         group = groups.setdefault((name, labels.images(line["conditions"])), {})
         group[condition_key(line)] = _cell(line["outcome"])
     sources = [Source(*group, cells) for group, cells in groups.items()]
+    if reference is None:
+        return sources
     own = [line for line in results if line["attacked"]["file"] is None]
-    config = json.loads((workdir / "config.json").read_text()) if own else {}
-    numbers = {condition_key(line): beside(config, line["conditions"]) for line in own}
-    texts = {key: _published(number) for key, number in numbers.items() if number}
+    numbers = {condition_key(line): reference.text(line["conditions"]) for line in own}
+    texts = {key: text for key, text in numbers.items() if text}
     return [*sources, Source(f"{workdir.name}, published", "", texts)] if texts else sources
 
 
@@ -192,10 +229,6 @@ def _cell(outcome: Mapping[str, Any]) -> str:
     return f"{100 * outcome['accuracy']:.1f} (±{50 * (high - low):.1f})"
 
 
-def _published(number: Published) -> str:
-    return f"{number.mean:.1f}" + (f" ± {number.std:g}" if number.std is not None else "")
-
-
 def describe(attacked: Mapping[str, Any]) -> str:
     """One line on what was attacked: how it was trained, if it is a run's own."""
     if attacked["file"] is not None:
@@ -207,11 +240,7 @@ def describe(attacked: Mapping[str, Any]) -> str:
     )
 
 
-def _caption(workdirs: Iterable[pathlib.Path]) -> str:
-    texts = []
-    for workdir in workdirs:
-        every = dict.fromkeys(describe(line["attacked"]) for line in read(workdir, "results"))
-        texts += [f"{workdir.name}: {text}" for text in every]
-        texts += [f"{workdir.name}: {remark}" for remark in remarks(workdir)]
-    end = "Accuracy in percent (± half of the 95% Wilson interval); radii are L-infinity, unless "
-    return "\n".join([*texts, end + "a label names another norm."])
+def _captions(workdir: pathlib.Path, reference: Reference | None) -> list[str]:
+    every = dict.fromkeys(describe(line["attacked"]) for line in read(workdir, "results"))
+    texts = [*every, *remarks(workdir), *([reference.caption] if reference else [])]
+    return [f"{workdir.name}: {text}" for text in texts]
