@@ -88,14 +88,12 @@ def images(run: Run, row: Row) -> str:
     Another subset of that size than the row's is named too.
     """
     size, config = run.config["test.num_examples"], row.config()
-    is_part = 0 < size < source(config["dataset"]).num_test
     text = str(size)
     if run.results:
-        conditions = run.results[0]["conditions"]
-        is_part = conditions["subset"] != "all"
+        size = _size(run.results[0])
         usual = f" ({labels.balanced(config['test.subset_seed'])})"
-        text = labels.images(conditions).removesuffix(usual)
-    return f"{text} test images" if is_part else ""
+        text = labels.images(run.results[0]["conditions"]).removesuffix(usual)
+    return f"{text} test images" if 0 < size < source(config["dataset"]).num_test else ""
 
 
 def _size(line: Line) -> int:
