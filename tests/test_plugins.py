@@ -1,5 +1,6 @@
 """A module outside the package: trained with, stopped, resumed, evaluated, exported and loaded."""
 
+import hashlib
 import json
 import pathlib
 import subprocess
@@ -15,9 +16,11 @@ from cat_jax import weights
 from cat_jax.cli import command_line, modes
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
-from cat_jax.experiment import settings
+from cat_jax.experiment import settings, suites
+from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.networks import Classifier
-from cat_jax.runtime.registry import import_plugins, records_of
+from cat_jax.runtime.registry import EvaluationAttack, import_plugins, records_of, register
+from cat_jax.storage import files
 from cat_jax.weights import trained
 
 # Warned of by ml_collections, which loads config files.
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarni
 SUPPORT = pathlib.Path(__file__).parent / "support"
 NAMES = {"dataset": "stripes", "classifier.name": "Flat", "method.name": "half"}
 SMALL = {"method.weight": 0.5, "num_validation": 0, "num_steps": 4}
+SMALL |= {"evaluation": "natural,corners"}
 # What a new process does with a workdir: it resumes, evaluates, exports and loads.
 RESUME = f"""
 import runpy, sys
@@ -73,8 +77,15 @@ def test_a_network_and_a_method_of_ones_own_go_through_the_whole_cycle(tmp_path)
     assert kept["plugins"] == ["example_plugin"] and kept["method"]["name"] == "half"
     page = (workdir / "report.html").read_text()
     assert "half on stripes" in page and "Flat" in page
-    lines = [json.loads(line) for line in (workdir / "results.jsonl").read_text().splitlines()]
-    assert {line["variant"] for line in lines} == {"half"}
+    lines = files.read_json_lines(workdir / "results.jsonl")
+    digest = hashlib.sha256((SUPPORT / "example_plugin.py").read_bytes()).hexdigest()[:12]
+    for line in lines:
+        attacked, conditions = line["attacked"], line["conditions"]
+        assert attacked["plugins"] == {"example_plugin": digest}, "which code was attacked"
+        assert attacked["variant"] == "half" and attacked["classifier"] == "Flat"
+        of_attack = {"example_plugin": digest} if conditions["attack"] == "corners" else None
+        assert conditions.get("plugins") == of_attack
+    assert {line["conditions"]["attack"] for line in lines} == {"natural", "corners"}
     assert "half" in (workdir / "w.safetensors.md").read_text()
 
 
@@ -146,6 +157,29 @@ def test_a_mask_network_and_a_data_set_of_ones_own_are_trained_with():
     assert shapes == {"Dense_0": {"kernel": (1, 1), "bias": (1,)}}
     batch = {"image": np.zeros((1, 16, 8, 8, 1), np.uint8), "label": np.zeros((1, 16), np.int32)}
     made.step_fn.lower(state, batch, jax.random.key(0))
+
+
+def test_an_attack_takes_fields_of_the_tests_and_a_name_that_is_free(monkeypatch):
+    def attack(logits_fn, images, labels, keys, *, epsilon, step_size, kappa=3.0):
+        return images
+
+    fields = ("epsilon", "step_size")
+    register(EvaluationAttack("of_two_fields", attack, fields, after="natural", queries=7))
+    made = config(**{"evaluation": "of_two_fields", "test.step_size": "0.01"})
+    natural, own = evaluation_attacks(settings.resolve(made))
+    want = {"epsilon": 0.15, "step_size": 0.01, "kappa": 3.0}
+    assert (natural.name, own.after.name, own.queries) == ("natural", "natural", 7)
+    assert want.items() <= own.conditions.items()
+    assert [*own.conditions["plugins"]] == [__name__]
+
+    for record, message in (
+        (EvaluationAttack("of_no_field", attack, ("epsilom",)), "no field test.epsilom; did you"),
+        (EvaluationAttack("of_nobody", attack, after="nobody"), "follows 'nobody', which does not"),
+        (EvaluationAttack("pgd20", attack), "the attack 'pgd20', which is a name in cat_jax"),
+    ):
+        monkeypatch.setattr(suites, "records_of", lambda kind, r=record: {r.name: r})
+        with pytest.raises(UsageError, match=message):
+            evaluation_attacks(settings.resolve(made))
 
 
 def test_weights_of_a_network_that_is_not_registered_name_the_module(tmp_path):

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -37,12 +38,14 @@ class NamedAttack(NamedTuple):
       after: the attack before it in a cascade. It attacks only the images that are still right
         after that one, and its flags are those of both.
       queries: forward passes on each image, where the attack does not count them.
+      plugins: the module outside cat_jax that registered it, as `plugins_of` names it.
     """
 
     name: str
     attack: AttackFn | None
     after: "NamedAttack | None" = None
     queries: int = 1
+    plugins: Mapping[str, str] = MappingProxyType({})
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -91,7 +94,8 @@ class NamedAttack(NamedTuple):
         return self._replace(attack=_at(self.attack, epsilon, epsilon / own))
 
     def _arguments(self) -> dict[str, Any]:
-        return {"attack": self.name} | (describe(self.attack) if self.attack else {})
+        named = {"attack": self.name} | ({"plugins": {**self.plugins}} if self.plugins else {})
+        return named | (describe(self.attack) if self.attack else {})
 
 
 def _difference(earlier: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from cat_jax.checks import Finding
 from cat_jax.evaluation.results import Result
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import Experiment
+from cat_jax.methods import NamedMethod
+from cat_jax.networks import Classifier, MaskNet
+from cat_jax.runtime.registry import Record, plugins_of, records_of
 from cat_jax.storage import files, lines
 from cat_jax.weights.loading import Loaded, describe_short
 
@@ -28,7 +31,7 @@ def attacked_run(
       meta: of the checkpoint.
     """
     config = experiment.config
-    return _attacked(experiment, dataset) | {
+    return _attacked(experiment, dataset, trained=True) | {
         "method": config.method.name,
         "variant": config.variant,
         "seed": config.seed,
@@ -50,16 +53,22 @@ def attacked_file(experiment: Experiment, dataset: data.Dataset, loaded: Loaded)
         *("num_devices", "sync_batch_norm", "training"),
     )
     file = {"name": loaded.file.name, "sha256": loaded.digest, "states": loaded.fields}
-    return _attacked(experiment, dataset) | dict.fromkeys(names) | {"file": file}
+    return _attacked(experiment, dataset, trained=False) | dict.fromkeys(names) | {"file": file}
 
 
-def _attacked(experiment: Experiment, dataset: data.Dataset) -> Part:
+def _attacked(experiment: Experiment, dataset: data.Dataset, *, trained: bool) -> Part:
     config = experiment.config
+    records: list[Record] = [records_of(data.Source)[config.dataset]]
+    records.append(records_of(Classifier)[config.classifier.name])
+    if trained:
+        records.append(records_of(MaskNet)[config.mask_net.name])
+        records.append(records_of(NamedMethod)[config.method.name])
     return {
         "dataset": config.dataset,
         "data_sha": dataset.fingerprint[:12],
         "classifier": describe_short(experiment.classifier),
         "normalize": bool(getattr(experiment.classifier, "mean", ())),
+        "plugins": plugins_of(*records),
     }
 
 

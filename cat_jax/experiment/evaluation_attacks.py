@@ -9,6 +9,7 @@ from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.experiment import suites
 from cat_jax.experiment.suites import Listed
+from cat_jax.runtime.registry import EvaluationAttack, plugins_of, records_of
 
 NATURAL = NamedAttack("natural", None)
 
@@ -58,7 +59,10 @@ def evaluation_curve(config: ConfigDict) -> tuple[NamedAttack, list[float]] | No
 def _build(listed: Listed, after: NamedAttack | None) -> NamedAttack:
     if not listed.function:
         return NATURAL
-    attack: Any = functools.partial(getattr(attacks, listed.function), **listed.arguments)
+    record = records_of(EvaluationAttack).get(listed.function)
+    function = record.attack if record else getattr(attacks, listed.function)
+    attack: Any = functools.partial(function, **listed.arguments)
     if listed.num_restarts:
         attack = attacks.restarts(attack, listed.num_restarts)
-    return NamedAttack(listed.name, attack, after, listed.queries)
+    plugins = plugins_of(record) if record else {}
+    return NamedAttack(listed.name, attack, after, listed.queries, plugins)

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from cat_jax import attacks, data, methods, objectives
 from cat_jax.errors import UsageError
+from cat_jax.experiment.settings import chosen_fields
 from cat_jax.methods import Method, NamedMethod
 from cat_jax.runtime.registry import find, register
 from cat_jax.types import Attack, Loss, Schedule
@@ -32,7 +33,7 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
         starts = np.array([clock.steps_until(epoch) for epoch in epochs], np.int32)
         return lambda step: jnp.sum(step >= starts)
 
-    arguments: dict[str, Any] = {name: config.method[name] for name in record.fields}
+    arguments = chosen_fields(config.method, "method", record.fields)
     for argument, epochs in record.epochs.items():
         arguments[argument] = after(_at(config, epochs) if isinstance(epochs, str) else epochs)
     method = record.make(build_attack(config.attack), **arguments)

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.errors import UsageError
+from cat_jax.experiment.settings import chosen_fields
 from cat_jax.networks import Classifier, MaskNet, Network, OnesMask
 from cat_jax.runtime.registry import find, records_of
 from cat_jax.types import DEVICES
@@ -24,7 +25,7 @@ def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.M
     """
     shared = {"axis_name": DEVICES if config.sync_batch_norm else None}
     record = _record(Classifier, "classifier", config, spec)
-    given: dict[str, Any] = {name: config.classifier[name] for name in record.fields}
+    given = chosen_fields(config.classifier, "classifier", record.fields)
     if "mean" in record.takes:
         given |= _normaliser(config.classifier, spec.image_shape)
     elif config.classifier.mean or config.classifier.std:
@@ -34,7 +35,7 @@ def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.M
     classifier = record.build(num_classes=spec.num_classes, **given, **shared)
 
     mask = _record(MaskNet, "mask_net", config, spec)
-    given = {name: config.mask_net[name] for name in mask.fields}
+    given = chosen_fields(config.mask_net, "mask_net", mask.fields)
     return classifier, mask.build(sees=config.mask_net.sees, **given, **shared)
 
 

@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -101,6 +101,25 @@ def unknown_field(path: str) -> str:
         close = difflib.get_close_matches(path, siblings, 1, 0)
     hint = f"; did you mean {names[close[0]]}?" if close else "."
     return f"The config has no field {path}{hint} All fields are in {SCHEMA}."
+
+
+def chosen_fields(
+    section: ConfigDict | Mapping[str, Any], name: str, fields: Sequence[str]
+) -> dict[str, Any]:
+    """The fields of a section that a record names.
+
+    Args:
+      section: such as config.test of a resolved config.
+      name: of the section, "test".
+      fields: names in it.
+
+    Raises:
+      UsageError: for a field that the schema does not have.
+    """
+    for field in fields:
+        if f"{name}.{field}" not in FIELDS:
+            raise UsageError(unknown_field(f"{name}.{field}"))
+    return {field: section[field] for field in fields}
 
 
 def derived_field(path: str) -> str:

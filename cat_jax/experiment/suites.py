@@ -9,8 +9,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from cat_jax.errors import check_choice
+from cat_jax.errors import UsageError, check_choice
 from cat_jax.experiment.limits import MAX_RADIUS
+from cat_jax.experiment.settings import chosen_fields
+from cat_jax.runtime.registry import EvaluationAttack, records_of
 from cat_jax.storage import lines
 
 # The radii of a curve, in those of the tests.
@@ -74,6 +76,7 @@ def listed(config: ConfigDict) -> list[Listed]:
     }
     if standard:
         suites["standard"] = ["natural", *(attack.name for attack in standard)]
+    known |= _registered(config.test, known, suites)
     chosen: dict[str, Listed] = {}
     for word in config.evaluation.split(","):
         check_choice("config.evaluation", word, dict.fromkeys([*suites, *known]))
@@ -96,6 +99,28 @@ def curve(config: ConfigDict) -> tuple[Listed, list[float]] | None:
     most = MAX_RADIUS[config.test.norm]
     radii = sorted({min(share * config.test.epsilon, most) for share in CURVE_SHARES})
     return dataclasses.replace(pgd, name=lines.CURVE), radii
+
+
+def _registered(
+    settings: ConfigDict, known: Mapping[str, Listed], suites: Mapping[str, Any]
+) -> dict[str, Listed]:
+    """The attacks of plugins.
+
+    Raises:
+      UsageError: if one has the name of another attack or of a suite, or follows none.
+    """
+    registered = {}
+    for name, record in records_of(EvaluationAttack).items():
+        if name in known or name in suites:
+            raise UsageError(
+                f"A plugin registers the attack {name!r}, which is a name in cat_jax; register it "
+                "under another name."
+            )
+        if record.after and record.after not in known:
+            raise UsageError(f"The attack {name} follows {record.after!r}, which does not exist.")
+        arguments = chosen_fields(settings, "test", record.fields)
+        registered[name] = Listed(name, name, arguments, 0, record.after, record.queries)
+    return registered
 
 
 def _counted(name: str, settings: ConfigDict) -> str:

@@ -92,10 +92,14 @@ class Network(Record):
         return make if isinstance(make, type) else None
 
     @property
+    def bound(self) -> Mapping[str, Any]:
+        """Arguments that `make`, a partial, sets."""
+        return self.make.keywords if isinstance(self.make, functools.partial) else {}
+
+    @property
     def takes(self) -> set[str]:
-        """Names of the arguments that `make` takes and does not have set already."""
-        bound = getattr(self.make, "keywords", {})
-        return {*inspect.signature(self.make).parameters} - {*bound} - MODULE_FIELDS
+        """Names of the arguments that `make` takes and does not set."""
+        return {*inspect.signature(self.make).parameters} - {*self.bound} - MODULE_FIELDS
 
     def build(self, **arguments: Any) -> nn.Module:
         """The network, with those of the arguments that it takes."""
@@ -139,8 +143,16 @@ def named(name: str) -> Network:
 
 
 def record_of(module: nn.Module) -> Network | None:
-    """The record of a network's class; None if there is none."""
-    return next((record for record in every() if record.module_class is type(module)), None)
+    """The record that a network was built by; None if there is none.
+
+    Of several records of its class, the one whose `make` sets most of the network's arguments.
+    """
+
+    def fits(record: Network) -> bool:
+        same = (getattr(module, name) == value for name, value in record.bound.items())
+        return record.module_class is type(module) and all(same)
+
+    return max(filter(fits, every()), key=lambda record: len(record.bound), default=None)
 
 
 def takes_train(module: nn.Module | type[nn.Module]) -> bool:

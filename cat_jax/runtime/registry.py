@@ -9,13 +9,18 @@ that defines the thing registers its record, in the package as in a plugin:
 """
 
 import dataclasses
+import functools
+import hashlib
 import importlib
 import importlib.util
+import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from cat_jax.errors import UsageError
+
+PACKAGE = pathlib.Path(__file__).parents[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +30,29 @@ class Record:
     name: str
 
 
+@dataclasses.dataclass(frozen=True)
+class EvaluationAttack(Record):
+    """An attack that evaluations may run, beside those of the suites.
+
+    Attributes:
+      name: word of config.evaluation that selects it, and its name in results.
+      attack: (logits_fn, images, labels, keys, **arguments) -> images, keys [B], one for each
+        image; or images and the forward passes on each, int32 [B]. It needs an argument epsilon.
+      fields: fields of config.test that it takes as keyword arguments of the same names.
+      after: name of the attack before it in a cascade; "" to attack every image.
+      queries: forward passes on each image, where the attack does not count them.
+    """
+
+    attack: Callable[..., Any]
+    fields: tuple[str, ...] = ("epsilon",)
+    after: str = ""
+    queries: int = 1
+
+
 R = TypeVar("R", bound=Record)
 _records: dict[type[Record], dict[str, Any]] = {}
-_owners: dict[tuple[type[Record], str], str] = {}  # Who registered a name: a file, or a notebook.
+# Who registered a name: the module, and its file or, in a notebook, the module again.
+_owners: dict[tuple[type[Record], str], tuple[str, str]] = {}
 
 
 def register(*records: Record) -> None:
@@ -37,19 +62,19 @@ def register(*records: Record) -> None:
 
     Args:
       records: of networks (`networks.Classifier`, `networks.MaskNet`), data sets (`data.Source`),
-        methods (`methods.Trainable`) or attacks (`attacks.Listed`).
+        methods (`methods.NamedMethod`) or attacks (`attacks.EvaluationAttack`).
 
     Raises:
       UsageError: for something else, or a name that another module has registered.
     """
     caller = sys._getframe(1).f_globals
-    # By its file, because a script and the same file imported are one module.
-    owner = caller.get("__file__", caller.get("__name__", ""))
+    module = caller.get("__name__", "")
+    owner = caller.get("__file__", module)  # A script and the same file imported are one.
     for record in records:
         if not isinstance(record, Record) or type(record) is Record:
             kinds = ", ".join(kind.__name__ for kind in _records)
             raise UsageError(f"register got {record!r}; expected records: objects of {kinds}.")
-        first = _owners.setdefault((type(record), record.name), owner)
+        _, first = _owners.setdefault((type(record), record.name), (module, owner))
         if first != owner:
             raise UsageError(
                 f"{owner} registers the {type(record).__name__} {record.name!r}, a name that "
@@ -81,6 +106,26 @@ def find(kind: type[R], field: str, name: str) -> R:
             "another one: --plugin=MODULE."
         )
     return records[name]
+
+
+def plugins_of(*records: Record) -> dict[str, str]:
+    """The modules outside cat_jax that registered these records.
+
+    Returns:
+      module -> first twelve hexadecimal digits of the SHA-256 of its file; "" without a file.
+    """
+    owners = {_owners[type(record), record.name] for record in records}
+    return {
+        module: _digest(file)
+        for module, file in sorted(owners)
+        if not pathlib.Path(file).is_relative_to(PACKAGE)
+    }
+
+
+@functools.cache  # What was imported stays, though the file may change.
+def _digest(file: str) -> str:
+    path = pathlib.Path(file)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
 
 
 def import_plugins(names: Iterable[str]) -> None:

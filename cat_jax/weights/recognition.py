@@ -73,10 +73,11 @@ def describe(network: nn.Module) -> str:
 
 def describe_short(network: nn.Module) -> str:
     """ "ResNet18", or "WideResNet-34-10" with the sizes of a network that has several."""
-    sizes = [
-        getattr(network, field) for field in ("depth", "widen_factor") if hasattr(network, field)
-    ]
-    return "-".join([type(network).__name__, *map(str, sizes)])
+    record = record_of(network)
+    if record is None:
+        return type(network).__name__
+    sizes = [getattr(network, field) for field in record.fields if field not in record.bound]
+    return "-".join([record.name, *map(str, sizes)])
 
 
 def fields_of_file_name(file_name: str) -> dict[str, Any]:

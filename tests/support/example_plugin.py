@@ -1,10 +1,13 @@
 """A user's module: a network, a mask network, a method, an attack and a data set, all tiny."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from cat_jax import data, losses, methods, networks, register
+from cat_jax import attacks, data, losses, methods, networks, register
 
 
 class Flat(nn.Module):
@@ -38,6 +41,12 @@ def half(attack, *, weight):
     return methods.Method(attack, ("natural", "adversarial"), loss)
 
 
+def corners(logits_fn, images, labels, keys, *, epsilon):
+    """A random corner of each image's ball."""
+    draw = functools.partial(jax.random.rademacher, shape=images.shape[1:], dtype=images.dtype)
+    return jnp.clip(images + epsilon * jax.vmap(draw)(keys), 0, 1)
+
+
 def stripes(data_dir):
     """Class 1 has bright columns, class 0 bright rows."""
     del data_dir
@@ -55,4 +64,5 @@ register(
     networks.MaskNet("Squares", Squares),
     methods.NamedMethod("half", half, fields=("weight",)),
     data.Source("stripes", stripes),
+    attacks.EvaluationAttack("corners", corners),
 )

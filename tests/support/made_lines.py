@@ -28,6 +28,7 @@ def attacked(config, checkpoint="best", step=12, **changes):
         "data_sha": "0123456789ab",
         "classifier": config.classifier.name,
         "normalize": False,
+        "plugins": {},
         "method": config.method.name,
         "variant": config.variant,
         "seed": config.seed,
