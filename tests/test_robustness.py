@@ -10,7 +10,7 @@ import pytest
 import small_runs
 from jax.tree_util import Partial
 
-from cat_jax import data
+from cat_jax import checks, data
 from cat_jax.cli import modes
 from cat_jax.errors import UsageError
 from cat_jax.evaluation.images import to_bytes
@@ -18,7 +18,7 @@ from cat_jax.experiment import labels, settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.experiment.suites import CURVE_SHARES
 from cat_jax.report import epsilon_curves
-from cat_jax.storage import checkpoint, files, lines
+from cat_jax.storage import checkpoint, files, lines, provenance
 from cat_jax.training import validation
 from cat_jax.weights import export
 
@@ -170,6 +170,32 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys)
         verdict = "ok" if outcome["passed"] else "FAILED"
         assert f"best {name} at 0.15: {verdict}: {outcome['text']}" in output
     assert "last budget" not in output, "last/ is best/ again"
+
+
+def test_findings_are_computed_again_only_by_other_code_or_under_other_conditions(
+    workdir, monkeypatch
+):
+    examined = []
+
+    def examine(logits_fn, images, *_, epsilon):
+        examined.append((len(images), epsilon))
+        return [checks.Finding("finite", True, f"finding {len(examined)}")]
+
+    def findings(git_sha, **overrides):
+        monkeypatch.setattr(provenance, "git_sha", lambda: git_sha)
+        overrides = SHORT | {"evaluation": "natural", "test.num_checked": 16} | overrides
+        modes.evaluate(small_runs.config(**overrides), workdir)
+        lines = files.read_json_lines(workdir / "checks.jsonl")
+        return {line["outcome"]["text"] for line in lines if "num_checked" in line["conditions"]}
+
+    monkeypatch.setattr(checks, "examine", examine)
+    assert findings("abc") == findings("abc") == {"finding 1"} and len(examined) == 1
+    assert findings("def") == {"finding 2"}, "another commit replaces them"
+    both = findings("def", **{"test.epsilon": "0.05"})
+    assert both == {"finding 2", "finding 3"} and examined[1:] == [(16, 0.15), (16, 0.05)]
+    findings("def+")
+    findings("def+")
+    assert len(examined) == 5, "what is not committed may be anything"
 
 
 @pytest.mark.parametrize("kind, dtype", [("float32", np.float32), ("uint8", np.uint8)])

@@ -184,7 +184,7 @@ class Examination:
         common = self._common(len(self._indices))
         return [
             result_lines.check_line(weights.attacked, conditions | common, finding, origin)
-            for conditions, finding in [*compared, *self._examine(weights)]
+            for conditions, finding in [*compared, *self._examine(weights, common, origin)]
         ]
 
     def _compared(self, weights: Weights, attacks: Sequence[Mapping[str, Any]]) -> Part:
@@ -192,7 +192,7 @@ class Examination:
         stems = [self._place(weights, conditions).record.stem for conditions in attacks]
         return {"attacks": dict(zip(labels.attacks(attacks), stems, strict=True))}
 
-    def _examine(self, weights: Weights) -> list[tuple[Part, Finding]]:
+    def _examine(self, weights: Weights, common: Part, origin: Part) -> list[tuple[Part, Finding]]:
         """What the classifier itself shows, on a few of the images, and under which conditions."""
         number = min(self._settings.num_checked, len(self._indices))
         if number < 2:
@@ -201,15 +201,19 @@ class Examination:
         # The checks attack in an L-infinity ball: in an L2 ball of this radius fits this one.
         inside = math.sqrt(few.images[0].size) if self._settings.norm == "l2" else 1.0
         epsilon = min(self._settings.epsilon / inside, 1.0)
-        found = checks.examine(
+        conditions = {"norm": "linf", "epsilon": epsilon, "num_checked": number}
+        line = {"attacked": weights.attacked, "conditions": conditions | common}
+        findings = processes.from_first(
+            lambda: result_lines.findings_of_same_code(self._workdir, line, origin)
+        )
+        findings = findings or checks.examine(
             Partial(self._classifier.apply, weights.variables),
             data.to_unit(jnp.asarray(few.images)),
             jnp.asarray(few.labels),
             jax.random.key(self._seed),
             epsilon=epsilon,
         )
-        conditions = {"norm": "linf", "epsilon": epsilon, "num_checked": number}
-        return [(conditions, finding) for finding in found]
+        return [(conditions, finding) for finding in findings]
 
 
 def _round(conditions: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from cat_jax.experiment.experiment import Experiment
 from cat_jax.methods import NamedMethod
 from cat_jax.networks import Classifier, MaskNet
 from cat_jax.runtime.registry import Record, plugins_of, records_of
-from cat_jax.storage import files, lines
+from cat_jax.storage import files, lines, run_folder
 from cat_jax.weights.loading import Loaded, describe_short
 
 Part = dict[str, Any]
+CODE = ("device", "git_sha", "versions")  # What decides a finding beside weights and conditions.
 
 
 def attacked_run(
@@ -104,6 +105,32 @@ def check_line(
         "conditions": {"check": finding.name} | dict(conditions),
         "outcome": outcome | dict(origin),
     }
+
+
+def findings_of_same_code(
+    workdir: pathlib.Path, examined: Part, origin: Mapping[str, Any]
+) -> list[Finding]:
+    """Findings in checks.jsonl of the same weights under the same conditions, by this code.
+
+    Another commit, version or kind of device may find something else. So may a checkout with
+    changes that are not committed.
+
+    Args:
+      workdir: folder of the run.
+      examined: the first two parts of the lines, without the name of the check.
+      origin: of the findings that would be made now, as `provenance.measurement` has it.
+    """
+    if str(origin["git_sha"]).endswith("+"):
+        return []
+    wanted, findings = lines.record_key(examined), []
+    for line in lines.with_conditions(run_folder.read_lines(workdir, "checks")):
+        conditions, outcome = dict(line["conditions"]), line["outcome"]
+        check = conditions.pop("check")
+        same_code = all(outcome.get(name) == origin[name] for name in CODE)
+        is_same = lines.record_key({"attacked": line["attacked"], "conditions": conditions})
+        if same_code and is_same == wanted:
+            findings.append(Finding(check, outcome["passed"], outcome["text"]))
+    return findings
 
 
 def write(workdir: pathlib.Path, results: Sequence[Part], checks: Sequence[Part]) -> None:
