@@ -182,6 +182,32 @@ def test_the_standard_suite_is_the_strongest(name, of_its_ball, missed, passed):
     assert finding.text.startswith(f"Other attacks break {missed * of_its_ball} of 1000 examples")
 
 
+def conditions(**attacks):
+    """Conditions by attack: each in the ball of 0.15, but for what is given."""
+    ball = {"norm": "linf", "epsilon": 0.15, "clipped": True, "step_size": 0.01}
+    every = {name: ball | {"attack": name} for name in HONEST}
+    return {name: own | attacks.get(name, {}) for name, own in every.items()}
+
+
+def test_with_conditions_only_equal_ones_are_compared():
+    assert [f.name for f in checks.compare(HONEST, conditions())] == NAMES
+    unlike = conditions(pgd100={"epsilon": 0.05}, pgd100_unclipped={"step_size": 0.02})
+    assert [f.name for f in checks.compare(HONEST, unlike)] == ["natural", "black_box", "strongest"]
+    # C&W in a larger ball breaks more: it does not speak against the standard suite.
+    flags = {"standard": first(100), "cw_inf": first(300), "pgd20": first(90)}
+    assert not found(flags)["strongest"].passed
+    larger = conditions(cw_inf={"epsilon": 0.3})
+    (finding,) = checks.compare(flags, {name: larger[name] for name in flags})
+    assert finding.passed and finding.attacks == ("standard", "pgd20")
+
+
+def test_the_suite_with_fewer_queries_is_compared_under_its_own_name():
+    flags = {"fab_t": first(100), "standard_q1000": first(150), "pgd20": first(90)}
+    black_box, strongest = checks.compare(flags)
+    assert black_box.attacks == ("fab_t", "standard_q1000") and not black_box.passed
+    assert strongest.attacks == ("standard_q1000", "pgd20")
+
+
 def test_weaker_than_others_by_few_examples_is_chance():
     assert found({"standard": right(of=10), "pgd20": first(2, of=10)})["strongest"].passed
     assert not found({"standard": right(of=10), "pgd20": first(3, of=10)})["strongest"].passed

@@ -236,6 +236,10 @@ def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_
             ["--format=safetensors", "--adversarial=pgd20"],
             "holds no adversarial images of best under",
         ),
+        (
+            ["--format=safetensors", "--adversarial=fgsm", "--epsilon=0.1"],
+            "holds no adversarial images of best under fgsm at 0.1; evaluate",
+        ),
         (["--format=safetensors", "--checkpoint=last_average"], "no checkpoint last_average"),
         (["--format=safetensors", "--out=/proc/no/x"], "--out is /proc/no, where files cannot"),
     ],

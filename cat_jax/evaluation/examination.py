@@ -69,13 +69,12 @@ class Examination:
         self._settings, self._workdir = config.test, workdir
         self._indices = data.balanced(classes, config.test.num_examples, config.test.subset_seed)
         self._test, self._split = dataset.test, dataset.test.take(self._indices)
-        self._config = settings.fingerprint(config)
+        self._resolved, self._config = config, settings.fingerprint(config)
         run_folder.write_evaluation_config(workdir, self._config, settings.as_dict(config))
         self._evaluator = Evaluator(
             experiment.classifier, config.seed, config.test.batch_size, devices
         )
         self._device = devices[0].device_kind
-        self._total = len(classes)
         self._curve = experiment.curve
         few = min(CURVE_IMAGES, len(self._indices))
         self._of_curve = data.balanced(classes, few, config.test.subset_seed)
@@ -150,14 +149,7 @@ class Examination:
         return [self._line(weights, r.conditions, r) for r in results.values()]
 
     def _common(self, num_images: int) -> Part:
-        """What decides a number beside the weights and the attack."""
-        subset = labels.balanced(self._settings.subset_seed)
-        return {
-            "precision": "float32",
-            "seed": self._seed,
-            "num_examples": num_images,
-            "subset": "all" if num_images == self._total else subset,
-        }
+        return result_lines.images_of(self._resolved, num_images, len(self._test.labels))
 
     def _line(self, weights: Weights, conditions: Mapping[str, Any], result: Result) -> Part:
         conditions = dict(conditions) | self._common(len(result.flags))

@@ -1,13 +1,18 @@
 """The lines of results.jsonl and checks.jsonl: their parts, and writing them."""
 
+import dataclasses
+import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flax import linen as nn
+from ml_collections import ConfigDict
+
 from cat_jax import data
 from cat_jax.checks import Finding
 from cat_jax.evaluation.results import Result
-from cat_jax.experiment import settings
+from cat_jax.experiment import labels, settings
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.methods import NamedMethod
 from cat_jax.networks import Classifier, MaskNet
@@ -68,8 +73,38 @@ def _attacked(experiment: Experiment, dataset: data.Dataset, *, trained: bool) -
         "dataset": config.dataset,
         "data_sha": dataset.fingerprint[:12],
         "classifier": describe_short(experiment.classifier),
-        "normalize": bool(getattr(experiment.classifier, "mean", ())),
+        "network": _fields(experiment.classifier),
         "plugins": plugins_of(*records),
+    }
+
+
+def _fields(network: nn.Module) -> Part:
+    """What a network was made with, such as its depth, mean and std."""
+    names = [field.name for field in dataclasses.fields(network)]
+    values = {name: getattr(network, name) for name in names if name not in ("parent", "name")}
+    plain: Part = json.loads(json.dumps(values, default=_name, allow_nan=False))
+    return plain
+
+
+def _name(value: Any) -> str:
+    """A function or a type by its name, which does not change with the process."""
+    return str(getattr(value, "__qualname__", value))
+
+
+def images_of(config: ConfigDict, num_images: int, total: int) -> Part:
+    """What decides a number beside the weights and the attack.
+
+    Args:
+      config: the resolved config.
+      num_images: how many are evaluated.
+      total: size of the test split.
+    """
+    subset = labels.balanced(config.test.subset_seed)
+    return {
+        "precision": "float32",
+        "seed": config.seed,
+        "num_examples": num_images,
+        "subset": "all" if num_images == total else subset,
     }
 
 

@@ -94,3 +94,13 @@ def weights(attacked: Mapping[str, Any]) -> str:
     if attacked["file"] is None:
         return str(attacked["checkpoint"])
     return f"weights {attacked['file']['name']} ({attacked['classifier']})"
+
+
+def check(line: Mapping[str, Any]) -> str:
+    """ "best converged at 0.15"; without the radius where the attacks compared have several."""
+    conditions = line["conditions"]
+    every = {label.partition(" at ")[2] for label in conditions.get("attacks", ())} - {""}
+    if "epsilon" in conditions:
+        every = {radius(conditions["epsilon"])}
+    at = f" at {every.pop().partition(',')[0]}" if len(every) == 1 else ""
+    return f"{weights(line['attacked'])} {conditions['check']}{at}"

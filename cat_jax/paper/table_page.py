@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cat_jax.experiment import labels
 from cat_jax.paper import cells, progress, sheet
 from cat_jax.paper.matches import Match
 from cat_jax.paper.measured import Run
@@ -94,7 +95,7 @@ def table_page(table: Table, grid: Grid, figure: bytes | None, query: Query) -> 
         statuses=_status_grid(table, statuses),
         num_others=sum(item.run.workdir not in exact for item in shown),
         shown=shown,
-        check_name=tables.check_name,
+        check_name=labels.check,
         curves=[
             Picture(run_curves.losses(named), "Losses", CURVES),
             Picture(run_curves.accuracies(named), "Accuracy on the validation split"),

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cat_jax.experiment import labels
 from cat_jax.report import epsilon_curves, plots, tables
 from cat_jax.report.render import Picture, render
 from cat_jax.report.tables import References, no_reference
@@ -45,7 +46,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         remarks=tables.remarks(workdir),
         costs=tables.costs_grid(workdir),
         checks=tables.distinct(run["checks"]),
-        check_name=tables.check_name,
+        check_name=labels.check,
         curves=_curves(metrics),
         radii=_radii(results),
         masks=_masks(workdir, metrics),

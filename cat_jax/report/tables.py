@@ -189,22 +189,12 @@ def named(results: Sequence[Line]) -> list[tuple[str, Line]]:
     ]
 
 
-def check_name(check: Line) -> str:
-    """ "best converged at 0.15"; without the radius where the attacks compared have several."""
-    conditions = check["conditions"]
-    radii = {label.partition(" at ")[2] for label in conditions.get("attacks", ())} - {""}
-    if "epsilon" in conditions:
-        radii = {labels.radius(conditions["epsilon"])}
-    at = f" at {radii.pop().partition(',')[0]}" if len(radii) == 1 else ""
-    return f"{labels.weights(check['attacked'])} {conditions['check']}{at}"
-
-
 def checks_list(workdir: pathlib.Path) -> str:
     """One line for each checkpoint and check, in the order of the checks; failures say FAILED."""
     texts = []
     for check in distinct(read(workdir, "checks")):
         verdict = "ok" if check["outcome"]["passed"] else "FAILED"
-        texts.append(f"{check_name(check)}: {verdict}: {check['outcome']['text']}")
+        texts.append(f"{labels.check(check)}: {verdict}: {check['outcome']['text']}")
     return "\n".join(texts)
 
 

@@ -25,8 +25,8 @@ TEMPLATE = """# {title}
 
 ## Data
 
-{dataset}, whose SHA-256 begins with {data_sha}; {held_out}. The checkpoint is
-`{checkpoint}` of step {step}.
+{dataset}, whose SHA-256 begins with {data_sha}, and no additional data; {held_out}. The checkpoint
+is `{checkpoint}` of step {step}.
 
 ## Method
 
@@ -176,7 +176,7 @@ def _row(line: Line) -> str:
 
 def _failed(checks: Sequence[Line]) -> str:
     failed = [
-        f"- {check['conditions']['check']}: {check['outcome']['text']}"
+        f"- {labels.check(check)}: {check['outcome']['text']}"
         for check in checks
         if not check["outcome"]["passed"]
     ]

@@ -27,7 +27,7 @@ def attacked(config, checkpoint="best", step=12, **changes):
         "dataset": config.dataset,
         "data_sha": "0123456789ab",
         "classifier": config.classifier.name,
-        "normalize": False,
+        "network": {},
         "plugins": {},
         "method": config.method.name,
         "variant": config.variant,
