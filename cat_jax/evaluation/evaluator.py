@@ -18,7 +18,14 @@ from cat_jax import losses
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.data import Split, padded_batches, to_unit
 from cat_jax.evaluation import results
-from cat_jax.evaluation.images import SLACK, allocate, excess_of, natural_images, to_bytes
+from cat_jax.evaluation.images import (
+    SLACK,
+    Images,
+    excess_of,
+    natural_images,
+    open_images,
+    to_bytes,
+)
 from cat_jax.evaluation.results import UNKNOWN, Place, Record, Result
 from cat_jax.runtime import processes
 from cat_jax.storage import provenance
@@ -139,7 +146,8 @@ class Evaluator:
         indices = np.arange(len(split.labels)) if indices is None else indices
         variables = processes.spread(variables, self._replicated)
         key = jax.random.fold_in(jax.random.key(self._seed), zlib.crc32(name.encode()))
-        images, is_new = allocate(job.place, split, job.keep)
+        images = open_images(job.place, split, job.keep)
+        is_new = images is not None and images.is_new
         blank = results.unknown(split.labels, indices)
         record = processes.from_first(lambda: results.read(job.place, blank, images_lost=is_new))
         _skip_fooled(record, split, before, images)
@@ -155,23 +163,23 @@ class Evaluator:
             excess = excess_of(name, conditions, batch.images, adversarial)
             record.flags[new], record.queries[new] = right[:count], queries[:count]
             if images is not None:
-                rounds = images.dtype == np.uint8
+                rounds = job.keep == "uint8"
                 kept = to_bytes(adversarial, batch.images, conditions) if rounds else adversarial
-                images[new], record.stored[new] = kept[:count], True
+                images.put(new, kept[:count])
+                record.stored[new] = True
             record = record._replace(
                 seconds=spent + time.monotonic() - started, excess=max(excess, record.excess)
             )
-            record, done = self._save(job.place, record, images), done + count
+            record, done = self._save(job.place, record), done + count
             job.on_batch(done)
         if not record.origin:  # No image was left to attack.
-            record = self._save(job.place, record, images)
+            record = self._save(job.place, record)
         ends = (record.seconds, record.excess, record.origin)
-        return Result(name, conditions, record.flags == 1, record.queries, images, *ends)
+        kept = None if images is None else images.array
+        return Result(name, conditions, record.flags == 1, record.queries, kept, *ends)
 
-    def _save(self, place: Place | None, record: Record, images: np.ndarray | None) -> Record:
-        """Writes images, then the flags that say that they are there."""
-        if isinstance(images, np.memmap):
-            images.flush()
+    def _save(self, place: Place | None, record: Record) -> Record:
+        """The record with its origin; writes it, if there is a place."""
         origin = self._origin | {"date": provenance.now()}
         record = record._replace(origin=origin | ({"config": place.config} if place else {}))
         if place is not None:
@@ -238,7 +246,7 @@ def attack_batch(
 
 
 def _skip_fooled(
-    record: Record, split: Split, before: Result | None, images: np.ndarray | None
+    record: Record, split: Split, before: Result | None, images: Images | None
 ) -> None:
     """Writes into a record, and into `images`, what the attack before has broken already."""
     if before is None:
@@ -247,13 +255,13 @@ def _skip_fooled(
     record.flags[fooled] = 0
     if images is None:
         return
-    new = fooled & ~record.stored
-    earlier = before.adversarial
-    images[new] = natural_images(split, new, images.dtype) if earlier is None else earlier[new]
+    new = np.flatnonzero(fooled & ~record.stored)
+    earlier, dtype = before.adversarial, images.array.dtype
+    images.put(new, natural_images(split, new, dtype) if earlier is None else earlier[new])
     record.stored[new] = True
 
 
-def _todo(record: Record, images: np.ndarray | None) -> np.ndarray:
+def _todo(record: Record, images: Images | None) -> np.ndarray:
     """Indices of the images that are still to be attacked."""
     missing = record.flags == UNKNOWN
     return np.flatnonzero(missing if images is None else missing | ~record.stored)

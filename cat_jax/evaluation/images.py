@@ -2,6 +2,8 @@
 
 import contextlib
 import math
+import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,24 +65,50 @@ def to_bytes(
     return np.clip(clipped, 0, 255).astype(np.uint8)
 
 
-def allocate(place: Place | None, split: Split, keep: str) -> tuple[np.ndarray | None, bool]:
-    """Where the adversarial images of a split go: a file, if there is a place, or memory.
+class Images:
+    """The adversarial images of a split, in memory, or in a file that is written in place.
 
-    Returns:
-      An array, whose changes reach the file, or None to keep none; and whether it is new. The
-      images of an older file with the right shape and dtype stay.
+    Attributes:
+      array: [N, H, W, C], float32 or uint8.
+      is_new: whether no image is stored yet.
     """
+
+    def __init__(self, file: pathlib.Path | None, shape: tuple[int, ...], dtype: str) -> None:
+        """Opens `file`; one with another shape or dtype is replaced."""
+        self._file, self.is_new = file, True
+        if file is None:
+            self.array = np.zeros(shape, dtype)
+            return
+        with contextlib.suppress(OSError, ValueError):
+            self.array = np.lib.format.open_memmap(file, "r")
+            self.is_new = (self.array.shape, self.array.dtype) != (shape, np.dtype(dtype))
+        if self.is_new:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            np.lib.format.open_memmap(file, "w+", dtype, shape)
+            self.array = np.lib.format.open_memmap(file, "r")
+
+    def put(self, indices: np.ndarray, images: np.ndarray) -> None:
+        """Stores images at these places, in ascending order; on the disk when it returns."""
+        images = np.ascontiguousarray(images, self.array.dtype)
+        if self._file is None:
+            self.array[indices] = images
+            return
+        assert isinstance(self.array, np.memmap)
+        with open(self._file, "r+b") as stream:
+            # Not through the memory map: the system writes large pages of it again and again.
+            for run in np.split(np.arange(len(indices)), np.flatnonzero(np.diff(indices) != 1) + 1):
+                if len(run):
+                    stream.seek(self.array.offset + int(indices[run[0]]) * images[0].nbytes)
+                    stream.write(images[run].tobytes())
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def open_images(place: Place | None, split: Split, keep: str) -> Images | None:
+    """Where the adversarial images of a split go; None to keep none."""
     if check_choice("keep", keep, KEPT) == "none":
-        return None, False
-    shape, dtype = split.images.shape, np.dtype(keep)
-    if place is None or place.images is None:
-        return np.zeros(shape, dtype), True
-    with contextlib.suppress(OSError, ValueError):
-        images = np.lib.format.open_memmap(place.images, "r+")
-        if (images.shape, images.dtype) == (shape, dtype):
-            return images, False
-    place.images.parent.mkdir(parents=True, exist_ok=True)
-    return np.lib.format.open_memmap(place.images, "w+", dtype, shape), True
+        return None
+    return Images(place.images if place else None, split.images.shape, keep)
 
 
 def natural_images(split: Split, chosen: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
