@@ -28,21 +28,21 @@ else
 fi
 port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
 
-processes=() asked='' all='' told=''
-tell() {
-  told=yes
+processes=() stopping='' started='' forwarded=''
+forward_signal() {
+  forwarded=yes
   kill -TERM "${processes[@]}" 2> /dev/null || true
 }
-trap 'asked=yes; [ -z "$all" ] || tell' INT TERM
+trap 'stopping=yes; [ -z "$started" ] || forward_signal' INT TERM
 for ((i = 0; i < number; i++)); do
   [ "$gpus" = 0 ] || export CUDA_VISIBLE_DEVICES=$i
   "$python" -m cat_jax.main "$@" \
     --coordinator="localhost:$port" --num_processes="$number" --process_id="$i" &
   processes+=($!)
 done
-all=yes
-# A signal that came before waits for all of them.
-if [ -n "$asked" ] && [ -z "$told" ]; then tell; fi
+started=yes
+# Because a signal that came before had no process to go to.
+if [ -n "$stopping" ] && [ -z "$forwarded" ]; then forward_signal; fi
 
 # A process that has lost another leaves by itself, unless it is stuck.
 status=0 deadline=''
@@ -60,7 +60,7 @@ while [ "${#processes[@]}" -gt 0 ]; do
     esac
     if [ -z "$deadline" ] && [ "${#processes[@]}" -gt 0 ]; then
       deadline=$((SECONDS + ${GRACE:-30}))
-      [ -n "$asked" ] || tell
+      [ -n "$stopping" ] || forward_signal
     fi
   done
   if [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ] && [ "${#processes[@]}" -gt 0 ]; then

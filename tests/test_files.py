@@ -1,4 +1,4 @@
-"""Files are whole or as they were."""
+"""Files are complete or as they were."""
 
 import argparse
 import ast

@@ -282,7 +282,7 @@ def test_what_does_not_touch_the_steps_may_change(finished):
     assert small_runs.manifest(finished)["step"] == 14
 
 
-def test_only_errors_of_its_files_are_told_as_errors_of_the_workdir(finished, monkeypatch):
+def test_only_errors_of_its_files_are_errors_of_the_workdir(finished, monkeypatch):
     full = OSError(errno.ENOSPC, "No space left on device")
     font = FileNotFoundError(errno.ENOENT, "No such file or directory", "/fonts/x.ttf")
     for error, raised, text in (

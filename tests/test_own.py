@@ -131,7 +131,7 @@ FOLDERS = {
     "130x130; expected squares of at most": dict(a__1=np.zeros((130, 130), np.uint8), b__1=WHOLE),
     "b/1.png is 8x9, and .*a/1.png is 8x8; expected one size": dict(a__1=WHOLE, b__1=WIDE),
     "has a folder train and not the other": dict(train__a__1=WHOLE, b__1=WHOLE),
-    "train and test differ in the class c; mend": dict(
+    "train and test differ in the class c; correct": dict(
         train__a__1=WHOLE, train__b__1=WHOLE, test__a__1=WHOLE, test__c__1=WHOLE, test__b__1=WHOLE
     ),
     "has a class with 1 image, and no test split": dict(a__1=WHOLE, a__2=WHOLE, b__1=WHOLE),
@@ -154,7 +154,7 @@ def test_a_folder_that_will_not_do_is_answered_with_the_remedy(message, tmp_path
 def test_a_damaged_image_and_a_class_without_any_are_named(tmp_path):
     put(tmp_path, a__1=WHOLE, b__1=WHOLE)
     (tmp_path / "b" / "1.png").write_bytes((tmp_path / "a" / "1.png").read_bytes()[:40])
-    with pytest.raises(UsageError, match=r"b/1.png cannot be read \(.*\); mend or delete it"):
+    with pytest.raises(UsageError, match=r"b/1.png cannot be read \(.*\); repair or delete it"):
         load("own", str(tmp_path))
     (tmp_path / "b" / "1.png").rename(tmp_path / "b" / "1.tif")
     with pytest.raises(UsageError, match=r"b has no image; expected .png, .jpg"):

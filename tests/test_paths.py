@@ -53,5 +53,5 @@ def test_a_folder_inside_a_run_is_answered_with_the_run(monkeypatch, tmp_path, i
         (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), False),
     ],
 )
-def test_only_errors_of_the_folder_and_of_the_disk_are_told_as_its_own(error, is_of_it):
+def test_only_errors_of_the_folder_and_of_the_disk_are_its_own(error, is_of_it):
     assert paths.is_of_folder(error, pathlib.Path("run")) == is_of_it

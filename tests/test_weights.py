@@ -115,7 +115,7 @@ def test_a_bare_sequence_may_be_wrapped_too(small, tmp_path):
     same(weights.load(file, SMALL, image_shape=(8, 12, 1)), small)
 
 
-def test_a_file_is_only_told_as_of_another_network_if_it_fits_that_one(tmp_path):
+def test_another_network_is_only_named_if_the_file_fits_it(tmp_path):
     """A deeper ResNet has the names of ResNet18, and more; without a last layer it is of none."""
     entries = state_dict(networks.ResNet18(num_classes=10))
     deeper = entries | {"layer1.2.conv1.weight": entries["layer1.1.conv1.weight"]}

@@ -90,7 +90,9 @@ def _read_folder(root: Path) -> tuple[tuple[str, ...], Splits]:
     for name, others in classes.items():
         if others != names:
             differing = ", ".join(sorted(set(others) ^ set(names))[:5])
-            raise UsageError(f"{root}: train and {name} differ in the class {differing}; mend one.")
+            raise UsageError(
+                f"{root}: train and {name} differ in the class {differing}; correct one."
+            )
     files = {
         name: [(file, i) for i, each in enumerate(names) for file in _files(folder / each)]
         for name, folder in folders.items()
@@ -150,7 +152,7 @@ def _read_image(file: Path) -> np.ndarray:
             pixels = np.asarray(image.convert(MODES[mode])) if mode in MODES else None
     except Exception as error:  # Damaged images raise nearly any type.
         reason = in_one_line(error)
-        raise UsageError(f"{file} cannot be read ({reason}); mend or delete it.") from error
+        raise UsageError(f"{file} cannot be read ({reason}); repair or delete it.") from error
     if pixels is None:
         remedy = SIXTEEN_BITS if mode.startswith(("I", "F")) else EIGHT_BITS
         raise UsageError(f"{file} has mode {mode}; expected grey or RGB with 8 bits: {remedy}.")

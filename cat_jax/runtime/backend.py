@@ -36,7 +36,7 @@ def check_devices() -> None:
     """Finds the devices, which JAX then keeps.
 
     Raises:
-      UsageError: if JAX finds none, or is told not to compile.
+      UsageError: if JAX finds none, or JAX_DISABLE_JIT is set.
     """
     if jax.config.jax_disable_jit:
         raise UsageError(

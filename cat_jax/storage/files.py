@@ -1,4 +1,4 @@
-"""Files that are whole or absent: nothing is ever left half written."""
+"""Files that are complete or absent: nothing is ever left half written."""
 
 import contextlib
 import json
@@ -64,13 +64,13 @@ def cache_folder() -> pathlib.Path:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes `path` whole."""
+    """Writes `path`, completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json_lines(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
-    """Writes one JSON object a line, whole."""
+    """Writes one JSON object a line, completely or not at all."""
     write_text(path, "".join(json_line(record) for record in records))
 
 
@@ -122,12 +122,12 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
       Damaged: naming the first line that is none.
     """
     try:
-        *whole, rest = path.read_bytes().split(b"\n")
+        *lines, rest = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
     if rest and not rest.startswith(b"{"):
-        raise damaged_line(path, len(whole) + 1)
-    return [_object(path, number, line) for number, line in enumerate(whole, 1) if line]
+        raise damaged_line(path, len(lines) + 1)
+    return [_object(path, number, line) for number, line in enumerate(lines, 1) if line]
 
 
 def _object(path: pathlib.Path, number: int, line: bytes) -> dict[str, Any]:
