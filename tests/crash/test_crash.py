@@ -18,7 +18,7 @@ import small_runs
 
 from cat_jax.storage import checkpoint, files
 
-COUNTS = [5, pytest.param(50, marks=pytest.mark.slow)]
+COUNTS = [3, pytest.param(50, marks=pytest.mark.slow)]
 if "CRASHES" in os.environ:
     COUNTS = [int(os.environ["CRASHES"])]
 PATIENCE = 120  # Seconds that a start may take to its next step.
@@ -26,7 +26,7 @@ PATIENCE = 120  # Seconds that a start may take to its next step.
 
 @pytest.fixture(scope="module")
 def processes():
-    """Starts processes that have imported all of it: each costs a second, not five."""
+    """Starts processes that have imported cat_jax: each costs a second, not five."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crashing"])
     with pytest.MonkeyPatch.context() as patch:
@@ -82,10 +82,10 @@ def test_a_run_killed_at_random_moments_equals_the_uninterrupted_one(processes, 
     assert lines == small_runs.metrics(tmp_path / "whole")
     template = jax.eval_shape(small_runs.experiment(crashing.config(num_steps))[0].init)
     for folder in ("last", "best"):
-        found = [
+        newest = [
             checkpoint.newest(tmp_path / name / "checkpoints" / folder)
             for name in ("whole", "killed")
         ]
-        assert [each.step for each in found] == [num_steps, num_steps]
-        chex.assert_trees_all_equal(*(checkpoint.restore(each, template) for each in found))
+        assert [saved.step for saved in newest] == [num_steps, num_steps]
+        chex.assert_trees_all_equal(*(checkpoint.restore(saved, template) for saved in newest))
     assert not list((tmp_path / "killed" / "checkpoints").rglob("damaged-*"))
