@@ -1,6 +1,7 @@
 # `make check` is what a change has to pass. VENV is the virtual environment that launch/test.sh and
 # launch/quickstart.sh make; without one, python3 runs the checks.
 VENV ?= .venv
+pytest := -m pytest -n 2 --dist worksteal
 python := $(or $(wildcard $(VENV)/bin/python),python3)
 
 .PHONY: check lint test test-all quickstart docs docs-serve notebooks clean
@@ -13,10 +14,10 @@ lint:
 	$(python) -m mypy
 
 test:
-	$(python) -m pytest -n 2
+	$(python) $(pytest)
 
 test-all:
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(python) -m pytest -n 2 -m ""
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(python) $(pytest) -m ""
 
 quickstart:
 	launch/quickstart.sh

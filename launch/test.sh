@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests that are not slow. Makes .venv at the first run.
+# Runs the default tests, those that are not slow, on two cores. Makes .venv at the first run.
 #
 #   launch/test.sh [arguments of pytest]
 #
@@ -9,4 +9,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"
 set_up dev
 
-exec "$python" -m pytest -n 2 "$@"
+exec "$python" -m pytest -n 2 --dist worksteal "$@"
