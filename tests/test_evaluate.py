@@ -5,6 +5,7 @@ import functools
 import os
 import pathlib
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,10 +65,11 @@ def test_flags_depend_neither_on_batches_nor_on_devices(variables, split):
 
 
 def test_a_second_checkpoint_does_not_compile_again(variables, split):
+    once = functools.partial(chex.assert_max_traces(PGD.func, n=1), **PGD.keywords)
     run = evaluator()
-    run(variables, NAMED, split)
-    run(jax.tree.map(lambda leaf: 2 * leaf, variables), NAMED, split)
-    assert [compiled._cache_size() for compiled in run._compiled.values()] == [1]
+    for scale in (1, 2):
+        scaled = jax.tree.map(lambda leaf, scale=scale: scale * leaf, variables)
+        run(scaled, NAMED._replace(attack=once), split)
 
 
 def test_attacks_of_one_name_and_other_arguments_are_two(variables, split):
@@ -83,18 +85,10 @@ def test_attacks_of_one_name_and_other_arguments_are_two(variables, split):
 
 
 def test_a_curve_falls_and_compiles_once(variables, split):
-    traced = []
-
-    def counting(logits_fn, images, labels, keys, **hyper):
-        traced.append(images.shape)
-        return attacks.pgd(logits_fn, images, labels, keys, **hyper)
-
-    hyper = dict(epsilon=0.1, step_size=0.05, num_steps=2)
-    run, named = evaluator(), NamedAttack("pgd2", functools.partial(counting, **hyper))
+    once = functools.partial(chex.assert_max_traces(PGD.func, n=1), **PGD.keywords)
+    run, named = evaluator(), NamedAttack("pgd2", once)
     radii = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0]
     results = run.curve(variables, named, split, reversed(radii))
-    assert traced == [(32, 4, 4, 1)] and len(run._compiled) == 1
-    assert [compiled._cache_size() for compiled in run._compiled.values()] == [1]
     assert list(results) == radii
     accuracies = [result.accuracy for result in results.values()]
     assert accuracies == sorted(accuracies, reverse=True)

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import chex
 import flax
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,7 @@ def forward_views(
     logits = Views()
     for name in names:
         output, net = apply(net, getattr(images, name))
+        chex.assert_rank(output, 2)
         logits = logits._replace(**{name: output})
     return logits, net
 
@@ -93,6 +95,7 @@ class Phases:
             )
             delta = adversarial - natural
             mask, phi = forward(self.mask_net, phi, natural, delta)
+            chex.assert_equal_shape((natural, adversarial, mask))
             views = Views(natural, adversarial, natural + mask * delta)
             return (theta, phi), (views, jnp.mean(mask))
 
@@ -141,7 +144,7 @@ class Phases:
         f = functools.partial(forward, self.classifier)
         theta = theta.replace(params=params)
         logits, theta = forward_views(f, theta, images, self.method.classifier_views)
-        return jnp.mean(self.method.classifier_loss(logits, labels)), theta
+        return _mean(self.method.classifier_loss(logits, labels), labels), theta
 
     def _mask_loss(
         self, params: PyTree, nets: Nets, images: Views, labels: Array
@@ -152,7 +155,7 @@ class Phases:
         mask, phi = forward(self.mask_net, phi.replace(params=params), images.natural, delta)
         images = images._replace(calibrated=images.natural + mask * delta)
         logits, theta = forward_views(f, theta, images, self.method.mask_views)
-        return jnp.mean(self.method.mask_loss(logits, labels)), (theta, phi)
+        return _mean(self.method.mask_loss(logits, labels), labels), (theta, phi)
 
     def _mean_gradient(
         self, loss: Callable[..., tuple[Array, Any]], params: PyTree, carry: Any, parts: Any
@@ -171,6 +174,16 @@ class Phases:
 
     def _in_turn(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
         return lax.scan(function, carry, parts, unroll=self.num_parts == 1)
+
+
+def _mean(losses: Array, labels: Array) -> Array:
+    """Mean of the losses of a method, one for each example."""
+    if losses.shape != labels.shape:
+        raise UsageError(
+            f"A loss of the method returns {losses.shape} for labels {labels.shape}; expected one "
+            "number for each example, [B]."
+        )
+    return jnp.mean(losses)
 
 
 def cut(examples: PyTree, num_parts: int) -> PyTree:

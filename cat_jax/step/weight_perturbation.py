@@ -5,6 +5,7 @@ one step in which every kernel moves by gamma times its own norm, and after the 
 taken back.
 """
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -30,4 +31,5 @@ def perturbation(params: PyTree, gradient: PyTree, gamma: Array | float) -> PyTr
         scale = gamma * jnp.linalg.norm(weight.ravel()) / jnp.where(size > 0, size, 1.0)
         return scale * g
 
+    chex.assert_trees_all_equal_shapes(params, gradient)
     return jax.tree.map(move, params, gradient)

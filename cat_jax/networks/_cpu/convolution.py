@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,9 @@ def convolve(images: Array, kernel: Array, stride: int, padding: int) -> Array:
     Returns:
       [B, H', W', O] with H' = (H + 2 padding - h) // stride + 1.
     """
+
+    chex.assert_rank((images, kernel), 4)
+    chex.assert_axis_dimension(kernel, 2, images.shape[3])
 
     def plain(images: Array, kernel: Array) -> Array:
         return _forward(images, kernel, stride, _pads(padding))
