@@ -127,6 +127,21 @@ def test_where_rows_are_too_wide_attacks_are_the_rows(workdir):
     ]
 
 
+def test_published_numbers_stand_in_rows_of_their_own_run(workdir, tmp_path):
+    """Natural accuracy has no radius: another run has it under the same conditions."""
+    other = tmp_path / "digits"
+    other.mkdir()
+    config = settings.resolve(digits.get_config())
+    run_folder.write_config(other, settings.as_dict(config), {}, "")
+    write(other, config, ["best"], ["natural"], 0.9, size=360)
+    _, *rows = cells(tables.runs_table([workdir, other], references.of_run, width=10))
+    natural = {row[1]: row[2:] for row in rows if row[0] == "natural"}
+    assert natural == {
+        "1000": ["95.0 (±0.4)", "95.0 (±0.4)", "99.1", "-"],
+        "360": ["-", "-", "-", "90.0 (±0.4)"],
+    }
+
+
 def test_other_conditions_and_other_images_stand_apart(workdir):
     """And published numbers stand beside equal conditions only."""
     config = settings.resolve(mnist.get_config("cat_cw"))

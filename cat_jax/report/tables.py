@@ -43,11 +43,13 @@ class Source(NamedTuple):
     """What a table has numbers of: weights, or the published row of a run.
 
     Attributes:
+      run: name of the workdir.
       name: for people.
       images: text of the images that it was evaluated on; "" for published numbers.
       cells: texts, by `condition_key`.
     """
 
+    run: str
     name: str
     images: str
     cells: Mapping[str, str]
@@ -121,19 +123,20 @@ def _sources(
 ) -> list[Source]:
     """The checkpoints and files of a workdir, by the images, and the published numbers."""
     if not results:
-        return [Source(f"{workdir.name}: no results yet", "", {})]
+        return [Source(workdir.name, f"{workdir.name}: no results yet", "", {})]
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for line in results:
         name = f"{workdir.name}, {labels.weights(line['attacked'])}"
         group = groups.setdefault((name, labels.images(line["conditions"])), {})
         group[condition_key(line)] = _cell(line["outcome"])
-    sources = [Source(*group, cells) for group, cells in groups.items()]
+    sources = [Source(workdir.name, *group, cells) for group, cells in groups.items()]
     if reference is None:
         return sources
     own = [line for line in results if line["attacked"]["file"] is None]
     numbers = {condition_key(line): reference.text(line["conditions"]) for line in own}
     texts = {key: text for key, text in numbers.items() if text}
-    return [*sources, Source(f"{workdir.name}, published", "", texts)] if texts else sources
+    published = Source(workdir.name, f"{workdir.name}, published", "", texts)
+    return [*sources, published] if texts else sources
 
 
 def _by_source(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
@@ -141,22 +144,23 @@ def _by_source(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
     head = ["", "images", *names.values()]
     body = [
         [name, images or DASH, *(cells.get(key, DASH) for key in names)]
-        for name, images, cells in sources
+        for _, name, images, cells in sources
     ]
     return head, body
 
 
 def _by_attack(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
-    """A row for each attack and set of images; published numbers stand in all rows of theirs."""
+    """A row for each attack and set of images; published numbers are in all rows of their run."""
     columns = list(dict.fromkeys(source.name for source in sources))
     every = list(dict.fromkeys(source.images for source in sources if source.images))
     body = []
     for key, label in names.items():
         for images in every:
-            texts = {
-                s.name: s.cells[key] for s in sources if key in s.cells and s.images in ("", images)
-            }
-            if any(s.name in texts and s.images == images for s in sources):
+            of_key = [s for s in sources if key in s.cells]
+            runs = {s.run for s in of_key if s.images == images}
+            of_runs = [s for s in of_key if s.run in runs and s.images in ("", images)]
+            texts = {s.name: s.cells[key] for s in of_runs}
+            if texts:
                 body.append([label, images, *(texts.get(name, DASH) for name in columns)])
     return ["", "images", *columns], body
 
