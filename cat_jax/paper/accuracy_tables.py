@@ -33,7 +33,7 @@ def mnist() -> Table:
     )
 
 
-def _cat(config: str, beta1s: Iterable[float], seeds: tuple[int, ...], **more: Any) -> list[Row]:
+def _cat(config: str, beta1s: Iterable[float], seeds: tuple[int, ...], **fields: Any) -> list[Row]:
     return [
         Row(
             f"CAT_{loss}(beta1={beta1:g})",
@@ -41,7 +41,7 @@ def _cat(config: str, beta1s: Iterable[float], seeds: tuple[int, ...], **more: A
             f"cat_{loss}",
             {} if beta1 == 0.05 else {BETA1: beta1},
             seeds,
-            **more,
+            **fields,
         )
         for loss in ("cent", "cw")
         for beta1 in beta1s

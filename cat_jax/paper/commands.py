@@ -67,14 +67,14 @@ def workdir(row: Row, seed: int, scale: float = 1.0) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", "_".join([*parts, f"seed{seed}"]))
 
 
-def command(row: Row, seed: int, folder: str, scale: float = 1.0, more: Sequence[str] = ()) -> str:
+def command(row: Row, seed: int, folder: str, scale: float = 1.0, flags: Sequence[str] = ()) -> str:
     """One line for a shell: it trains or resumes, and then attacks."""
     words = ["python", "-m", "cat_jax.main", f"--config=cat_jax:{row.file}:{row.variant}"]
     words.append(f"--workdir={folder.rstrip('/')}/{workdir(row, seed, scale)}")
     words.append(f"--config.seed={seed}")
     for path, value in overrides(row, scale).items():
         words.append(f"--config.{path}={_text(value)}")
-    return shlex.join([*words, *more])
+    return shlex.join([*words, *flags])
 
 
 def _text(value: Any) -> str:

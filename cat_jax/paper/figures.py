@@ -46,11 +46,11 @@ def draw(table: Table, query: Query) -> Figure:
     return figure
 
 
-def put_title(figure: Figure, table: Table, query: Query, *more: str) -> None:
-    """The table's title and what is to be said of the runs, in lines that fit the figure."""
+def put_title(figure: Figure, table: Table, query: Query, *notes: str) -> None:
+    """The table's title, the scale and notes on the runs, in lines that fit the figure."""
     scale = "" if query.scale == 1 else f"SCALED: {query.scale:g} of the training"
     width = int(13 * figure.get_figwidth())  # Characters of 9 points, about 14 to an inch.
-    lines = [textwrap.fill(text, width) for text in (table.title, scale, *more) if text]
+    lines = [textwrap.fill(text, width) for text in (table.title, scale, *notes) if text]
     figure.suptitle("\n".join(lines), fontsize=9)
 
 
@@ -118,7 +118,7 @@ def _points(
 def _draw_curves(
     axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, query: Query
 ) -> None:
-    """A metric over epochs: a line for each run, one colour for each row; dotted if it departs."""
+    """A metric over epochs: a line for each run, one colour for each row; dotted if it differs."""
     (metric,) = panel.y
     for i, (name, labels) in enumerate(panel.lines):
         named: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a run found: accuracies of best/, curves over its validations, means of its masks."""
+"""The numbers of a run: accuracies of best/, curves over its validations, means of its masks."""
 
 import dataclasses
 import pathlib
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Of initialisation, batches and noise."""
+        """The seed of initialisation, batches and noise."""
         return int(self.config["seed"])
 
     @property
@@ -101,18 +101,18 @@ def _size(line: Line) -> int:
 
 
 def numbers(run: Run, table: Table) -> dict[str, Number]:
-    """What the run found, by the columns of the table; what it lacks is absent."""
+    """The numbers of a run, by the columns of the table; a number that it lacks is absent."""
     if table.curves:
-        found = _of_validation(run)
+        own = _of_validation(run)
     elif table.columns[0].startswith("mask_"):
-        found = _of_masks(run)
+        own = _of_masks(run)
     else:
-        found = _of_results(run)
+        own = _of_results(run)
     for column in table.columns:
         parts = terms(column, table.columns)
-        if len(parts) > 1 and all(part in found for part in parts):
-            found[column] = _combined([found[part] for part in parts], mean=column == "average")
-    return {column: found[column] for column in table.columns if column in found}
+        if len(parts) > 1 and all(part in own for part in parts):
+            own[column] = _combined([own[part] for part in parts], mean=column == "average")
+    return {column: own[column] for column in table.columns if column in own}
 
 
 def terms(column: str, columns: Sequence[str]) -> list[str]:
@@ -123,7 +123,7 @@ def terms(column: str, columns: Sequence[str]) -> list[str]:
 def _combined(parts: Sequence[Number], mean: bool) -> Number:
     share = 1 / len(parts) if mean else 1.0
     halves = [part.half for part in parts if part.half is not None]
-    # Of the same images: as if they erred together, which is the widest.
+    # Because the images are the same: the widest interval is that of errors made together.
     half = share * sum(halves) if halves else None
     return Number(share * sum(p.value for p in parts), half, min(p.size for p in parts))
 
@@ -150,7 +150,7 @@ def curve(run: Run) -> list[dict[str, float]]:
 
 
 def _of_validation(run: Run) -> dict[str, Number]:
-    """Of the validation with the highest sum."""
+    """The accuracies of the validation with the highest sum."""
     best = max(curve(run), key=lambda point: point["natural+pgd10"], default=None)
     if best is None:
         return {}
@@ -166,10 +166,9 @@ def _number(share: float, size: int) -> Number:
 
 def _of_masks(run: Run) -> dict[str, Number]:
     try:
-        with np.load(run.workdir / "masks.npz") as kept:
-            size = int(kept["num_examples"])
-            return {
-                f"mask_{k}": Number(float(kept[k]), None, size) for k in ("digit", "background")
-            }
-    except Exception:  # There is no end to what a damaged archive can raise.
+        with np.load(run.workdir / "masks.npz") as archive:
+            size = int(archive["num_examples"])
+            means = {place: float(archive[place]) for place in ("digit", "background")}
+    except Exception:  # Because a damaged archive can raise almost anything.
         return {}
+    return {f"mask_{place}": Number(mean, None, size) for place, mean in means.items()}

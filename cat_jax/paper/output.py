@@ -1,4 +1,4 @@
-"""A table printed and, if query for, written: Markdown, LaTeX, CSV, HTML, PNG and PDF."""
+"""A table, printed, and written as Markdown, LaTeX, CSV, HTML, PNG and PDF if a folder is named."""
 
 import csv
 import io

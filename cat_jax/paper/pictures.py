@@ -43,9 +43,9 @@ def _block(row: Row, query: Query) -> tuple[str, dict[str, np.ndarray]] | None:
     """The name and the views of a row's first run with images, exact ones before others."""
     for match in sorted(query.of(row), key=lambda match: len(match.differences)):
         try:
-            with np.load(match.run.workdir / "masks.npz") as kept:
+            with np.load(match.run.workdir / "masks.npz") as archive:
                 name = ", ".join((row.label, *match.differences, f"seed {match.run.seed}"))
-                return name, {view: kept[view][..., 0] for view in VIEWS}
+                return name, {view: archive[view][..., 0] for view in VIEWS}
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):
             continue
     return None
