@@ -28,7 +28,7 @@ class Archives:
     """What is known of the archives of a data set.
 
     Attributes:
-      name: of the data set, ours and tensorflow_datasets' alike.
+      name: name of the data set, the same in tensorflow_datasets.
       image_shape: (H, W, C).
       num_classes: K.
       homepage: where the archives are published.
@@ -89,7 +89,7 @@ class Archives:
 
         Args:
           source: folder with the archives as they were published.
-          data_dir: as for `load`.
+          data_dir: folder of prepared data sets, as for `load`.
           checksums: MD5 by file name in place of the published ones.
 
         Raises:

@@ -23,7 +23,7 @@ def to_unit(images: Array) -> Array:
     """Images on the [0, 1] scale, of the shape given.
 
     Args:
-      images: uint8 in 0..255, which become float32 / 255; or floats, which are left as they are.
+      images: uint8 in 0..255, which become float32 / 255; or floats, which are returned unchanged.
 
     Raises:
       UsageError: for any other dtype, whose scale is unknown.
@@ -39,7 +39,7 @@ def to_unit(images: Array) -> Array:
 
 
 def unchanged(keys: Array, images: Array) -> Array:
-    """The images as given: the `Augment` of data sets that are trained on as they are."""
+    """The images, unchanged: the `Augment` of data sets that are trained on without any."""
     del keys
     return images
 
@@ -51,7 +51,7 @@ def crop_flip(keys: Array, images: Array, padding: int = 4, mode: str = "reflect
       keys: one key for each example, [B].
       images: [B, H, W, C], float.
       padding: pixels added on each side; the crop's offsets are uniform in 0..2 * padding.
-      mode: what is added: "reflect" mirrors at the border pixel as `np.pad` does; "constant", 0.
+      mode: "reflect" mirrors at the border pixel as `np.pad` does; "constant" adds 0.
 
     Returns:
       Images of the same shape and dtype.

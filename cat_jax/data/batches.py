@@ -21,7 +21,7 @@ def batch_indices(seed: int, step: int, num_examples: int, batch_size: int) -> n
     """The examples of the batch that training step `step` reads.
 
     Args:
-      seed: of the order of examples; 0 or more.
+      seed: integer of 0 or more that decides the order of examples.
       step: t, counted from 0.
       num_examples: N.
       batch_size: B, the global batch over all devices; it may exceed N.
@@ -97,7 +97,7 @@ def padded_batches(num_examples: int, batch_size: int) -> Iterator[tuple[np.ndar
 
 @functools.lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
-    """The order of one epoch, int64 [N]; read-only, because it is kept for the next step."""
+    """The order of one epoch, int64 [N]; read-only, because the next step reads it again."""
     order = np.random.default_rng([seed, epoch]).permutation(num_examples)
     order.setflags(write=False)
     return order

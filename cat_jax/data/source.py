@@ -25,7 +25,7 @@ class Source(Record):
         [N, H, W, C] and int32 labels [N] from 0.
       archives: published files that `python -m cat_jax.data` prepares; None if there are none.
       num_train, num_test: sizes of the published splits; 0 if they vary.
-      mean, std: of each channel on the [0, 1] scale, by which published networks normalise.
+      mean, std: constants of each channel, on the [0, 1] scale, of published networks.
     """
 
     load: Callable[[str], Loaded]
@@ -40,7 +40,7 @@ def load(name: str, data_dir: str = "") -> Dataset:
     """The data set of a name.
 
     Args:
-      name: of a registered data set, such as "digits" or "cifar10".
+      name: name of a registered data set, such as "digits" or "cifar10".
       data_dir: folder of prepared data sets, by default the one that the environment variable
         CAT_JAX_DATA names, or else ~/tensorflow_datasets. For `own`, the images themselves.
 

@@ -89,8 +89,8 @@ def split_validation(train: Split, num_validation: int, seed: int) -> tuple[Spli
 
     Args:
       train: N examples.
-      num_validation: how many to hold out; 0 leaves the training split as it is.
-      seed: of the choice; the same seed holds out the same examples.
+      num_validation: how many to hold out; 0 leaves the training split unchanged.
+      seed: decides the choice; the same seed holds out the same examples.
 
     Raises:
       UsageError: if nothing would be left to train on.
@@ -109,19 +109,19 @@ def split_validation(train: Split, num_validation: int, seed: int) -> tuple[Spli
 def balanced(labels: np.ndarray, num_examples: int, seed: int) -> np.ndarray:
     """Indices of a random subset that has as many examples of each class as of any other.
 
-    Where that cannot be, because num_examples is no multiple of K or a class has too few, the
-    numbers are as equal as they can be. Of one seed, a smaller subset is part of a larger one.
+    If num_examples is no multiple of K, or a class has too few, the numbers are as equal as
+    possible. With one seed, a smaller subset is part of a larger one.
 
     Args:
       labels: int [N].
       num_examples: how many, at most N; 0 takes all.
-      seed: of the choice.
+      seed: decides the choice.
 
     Returns:
       int64 [num_examples], in ascending order.
 
     Raises:
-      UsageError: if there are not so many.
+      UsageError: if there are fewer examples.
     """
     if not 0 <= num_examples <= len(labels):
         raise UsageError(

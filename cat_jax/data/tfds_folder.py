@@ -47,14 +47,13 @@ def read(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A split's (images, labels): uint8 [N, H, W, C] and int32 [N], in the order on disk.
 
-    Decoding takes seconds, so the arrays are kept in the user's cache under the SHA-256 of the
-    files.
+    Decoding takes seconds, so the user's cache keeps the arrays under the SHA-256 of the files.
 
     Args:
-      folder: what `find` returned.
+      folder: path that `find` returned.
       split: "train" or "test".
       image_shape: (H, W, C).
-      command: as for `find`.
+      command: shell command that prepares the data set, for errors.
 
     Raises:
       UsageError: if the files are missing, cut short, or hold something else.
@@ -77,7 +76,7 @@ def read(
         with files.replacing(cached) as temporary, open(temporary, "wb") as file:
             np.savez(file, images=images, labels=labels)
     except OSError as error:
-        logger.warning("The decoded %s cannot be kept for the next time: %s.", name, error)
+        logger.warning("The decoded %s is not cached for the next time: %s.", name, error)
     return images, labels
 
 

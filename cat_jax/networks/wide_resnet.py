@@ -11,7 +11,7 @@ from jax.nn.initializers import variance_scaling
 from cat_jax.errors import UsageError
 from cat_jax.networks.conv import Conv
 from cat_jax.networks.initializers import kernel_init
-from cat_jax.networks.inside import cast, kept
+from cat_jax.networks.inside import cast, recomputed
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.networks.normalize import normalize
 from cat_jax.networks.record import Classifier, Shapes, StateDict, size
@@ -53,7 +53,7 @@ class WideStage(nn.Module):
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """[B, H, W, C] -> [B, H / stride, W / stride, features]."""
-        block = kept(WideBlock, self.remat)
+        block = recomputed(WideBlock, self.remat)
         for i in range(self.blocks):
             stride = self.stride if i == 0 else 1
             x = block(self.features, stride, self.axis_name, name=f"layer_{i}")(x, train)
@@ -68,8 +68,8 @@ class WideResNet(nn.Module):
       depth: 6n + 4, with n blocks in each of the three stages.
       widen_factor: stages have 16, 32 and 64 times as many features.
       mean, std: per channel; normalisation is part of the network. Empty: none.
-      axis_name: pmapped axis that batch statistics are computed over in training.
-      dtype: of the inside, such as bfloat16; None: that of the images.
+      axis_name: pmapped axis over which training computes batch statistics.
+      dtype: type that the inside computes in, such as bfloat16; None: dtype of the images.
       remat: compute each block again in the backward pass, in less memory.
     """
 

@@ -61,8 +61,8 @@ def register(*records: Record) -> None:
     A module that is executed again, such as a notebook's, replaces its own records.
 
     Args:
-      records: of networks (`networks.Classifier`, `networks.MaskNet`), data sets (`data.Source`),
-        methods (`methods.NamedMethod`) or attacks (`attacks.EvaluationAttack`).
+      records: records of networks (`networks.Classifier`, `networks.MaskNet`), data sets
+        (`data.Source`), methods (`methods.NamedMethod`) or attacks (`attacks.EvaluationAttack`).
 
     Raises:
       UsageError: for something else, or a name that another module has registered.
@@ -93,8 +93,8 @@ def find(kind: type[R], field: str, name: str) -> R:
 
     Args:
       kind: its class.
-      field: what has the name as its value, for the error.
-      name: of the record.
+      field: field that has the name as its value, for the error.
+      name: name of the record.
 
     Raises:
       UsageError: if there is none; it names those that are.
@@ -131,7 +131,7 @@ def _digest(file: str) -> str:
 def import_plugins(names: Iterable[str]) -> None:
     """Imports the modules that register what a config names, unless they are imported already.
 
-    An error in the code of a module is raised as it is, with its traceback.
+    An error in the code of a module is raised unchanged, with its traceback.
 
     Raises:
       UsageError: if there is no such module.

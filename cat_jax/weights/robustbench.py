@@ -1,4 +1,4 @@
-"""Our networks as PyTorch modules: what RobustBench, AutoAttack and torchattacks call.
+"""Our networks as PyTorch modules, which RobustBench, AutoAttack and torchattacks can call.
 
     from robustbench import benchmark
     from cat_jax.weights.robustbench import load_model
@@ -37,8 +37,8 @@ def load_model(
 
     Args:
       path: a run's folder, or a file of weights as `weights.load` takes it.
-      network: that a file of weights has to fit; see `weights.load`.
-      checkpoint: of the run: best, last, best_average or last_average.
+      network: network that a file of weights has to fit; see `weights.load`.
+      checkpoint: name of the run's checkpoint: best, last, best_average or last_average.
 
     Raises:
       UsageError: if there is no such run or file, or the file does not fit.

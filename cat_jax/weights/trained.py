@@ -35,7 +35,7 @@ class Trained(NamedTuple):
     Attributes:
       classifier: f and its weights.
       mask_net: g and its weights; None without one.
-      config: of the run, as `settings.resolve` left it.
+      config: resolved config of the run.
       checkpoint: its name, such as "best".
       step: the number of updates made.
       image_shape: (H, W, C) of the images that the run was trained on.
@@ -53,8 +53,8 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
     """The networks of a run.
 
     Args:
-      workdir: of the run.
-      name: of the checkpoint, a key of `CHECKPOINTS`.
+      workdir: folder of the run.
+      name: name of the checkpoint, a key of `CHECKPOINTS`.
 
     Raises:
       UsageError: if it is no run's workdir, or has no such checkpoint.
@@ -65,14 +65,14 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
     if run_folder.read_config(workdir) is None:
         raise UsageError(f"{workdir} holds no config.json; name a run's folder.")
     config = settings.resolve(run_config.get_config(str(workdir)))
-    found = checkpoint.newest(workdir / "checkpoints" / folder)
-    tree = checkpoint.restore_arrays(found) if found else {}
-    if found is None or (averaged and not tree.get("average")):
+    newest = checkpoint.newest(workdir / "checkpoints" / folder)
+    tree = checkpoint.restore_arrays(newest) if newest else {}
+    if newest is None or (averaged and not tree.get("average")):
         raise UsageError(f"{workdir} holds no checkpoint {name}; train first, or name another.")
     import_plugins(config.plugins)
-    spec = _spec(found)
+    spec = _spec(newest)
     classifier, mask_net = build_networks(config, spec)
-    of_file: tuple[Any, ...] = (found.path, found.digest, {})
+    of_file: tuple[Any, ...] = (newest.path, newest.digest, {})
     theta = tree["average"] if averaged else tree["classifier"]
     phi = tree.get("mask_net") or {}
     return Trained(
@@ -80,7 +80,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
         Loaded(mask_net, _variables(phi), *of_file) if phi.get("params") else None,
         config,
         name,
-        found.step,
+        newest.step,
         spec.image_shape,
     )
 
@@ -89,12 +89,12 @@ def _variables(tree: PyTree) -> PyTree:
     return {name: tree.get(name) or {} for name in ("params", "batch_stats")}
 
 
-def _spec(found: checkpoint.Checkpoint) -> data.Spec:
+def _spec(saved: checkpoint.Checkpoint) -> data.Spec:
     """Shapes of the data that a checkpoint was trained on."""
-    if "image_shape" not in found.meta:
+    if "image_shape" not in saved.meta:
         raise UsageError(
-            f"{found.path} does not say what images it was trained on, since an older version "
-            "wrote it; train again, or go on training for one step more."
+            f"{saved.path} does not say which images it was trained on, because an older version "
+            "wrote it; train again, or resume for one step more."
         )
-    height, width, channels = found.meta["image_shape"]
-    return data.Spec((height, width, channels), len(found.meta["class_names"]), 0)
+    height, width, channels = saved.meta["image_shape"]
+    return data.Spec((height, width, channels), len(saved.meta["class_names"]), 0)

@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
     Attributes:
       entries: name -> array, a state dict.
-      about: what the file says of it, in plain values: "network", its class; "mean" and "std";
+      about: description by the file, in plain values: "network", its name; "mean" and "std";
         "config", the fields by which results name what was trained. {} if others wrote it.
     """
 

@@ -50,7 +50,7 @@ def convolve(images: Array, kernel: Array, stride: int, padding: int) -> Array:
     Args:
       images: float [B, H, W, C].
       kernel: [h, h, C, O], of the images' dtype.
-      stride: of the outputs, along both sides.
+      stride: step between outputs, along both sides.
       padding: zeros added on each of the four sides.
 
     Returns:

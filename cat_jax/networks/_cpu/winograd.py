@@ -27,12 +27,12 @@ def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
 
     Args:
       images: float32 or more: the sums need the digits.
-      kernel: of the convolution.
+      kernel: weights of the convolution.
       turned: use it upside down and from O to C, as the gradient of the inputs does.
     """
     batch, height, width, _ = images.shape
     rows, columns = height // 2, width // 2
-    # A kernel upside down has the same sums in another order: what meets them is put in it.
+    # A kernel upside down has the same sums in another order: sums of images follow that order.
     order = (3, 1, 2, 0) if turned else (0, 1, 2, 3)
     weights = jnp.asarray(OF_KERNEL, kernel.dtype) @ kernel.reshape(9, -1)
     weights = weights.reshape(16, *kernel.shape[2:])
@@ -108,7 +108,7 @@ def _lines(order: Sequence[int], dtype: Any) -> tuple[Any, Any]:
 
 
 def _each_with_each(of_four: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For sixteen products row by row: what belongs to their rows, and to their columns."""
+    """Of four items, those of the rows and those of the columns of sixteen products, by rows."""
     return np.repeat(of_four, 4, axis=0), np.concatenate([of_four] * 4)
 
 
