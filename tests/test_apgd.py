@@ -155,7 +155,8 @@ def test_apgd_stays_in_the_ball_and_in_the_pixel_range(float64, pixel_range):
 
 def test_a_start_is_moved_into_the_ball_and_the_pixel_range(float64):
     logits_fn, images, labels = problem()
-    found = ATTACKS["ce"](logits_fn, images, labels, KEY, num_steps=0, start=images + 3.0)
+    stays = dict(num_steps=1, loss=objectives.no_loss)  # Without a gradient.
+    found = attacks.apgd(logits_fn, images, labels, KEY, epsilon=0.03, start=images + 3.0, **stays)
     ends = np.clip(images + 0.03, 0, 1)
     fooled = wrong(logits_fn, ends, labels).reshape(-1, 1, 1, 1)
     assert 0 < fooled.sum() < len(labels)

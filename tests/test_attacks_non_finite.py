@@ -52,13 +52,13 @@ def images():
 @pytest.mark.parametrize("name", ATTACKS)
 def test_entries_without_a_finite_gradient_do_not_move_and_the_others_do(images, name):
     labels = linear(images).argmax(-1)
-    found = np.asarray(ATTACKS[name](blind_on_black, images, labels, KEY))
-    assert np.isfinite(found).all() and found.min() >= 0 and found.max() <= 1
-    assert np.abs(found - images)[:, 1:].max() > 0.01
+    adversarial = np.asarray(ATTACKS[name](blind_on_black, images, labels, KEY))
+    assert np.isfinite(adversarial).all() and adversarial.min() >= 0 and adversarial.max() <= 1
+    assert np.abs(adversarial - images)[:, 1:].max() > 0.01
     if name == "fgsm":
-        np.testing.assert_array_equal(found[:, 0], images[:, 0])
+        np.testing.assert_array_equal(adversarial[:, 0], images[:, 0])
         want = attacks.fgsm(linear, images, labels, KEY, epsilon=EPSILON)
-        np.testing.assert_allclose(found[:, 1:], want[:, 1:], atol=1e-6)
+        np.testing.assert_allclose(adversarial[:, 1:], want[:, 1:], atol=1e-6)
 
 
 def test_infinite_gradients_do_not_move_an_entry_either(images):
@@ -66,20 +66,20 @@ def test_infinite_gradients_do_not_move_an_entry_either(images):
         return linear(x) + jnp.sum(jnp.sqrt(x), axis=(1, 2, 3))[:, None] * jnp.arange(5.0)[None]
 
     labels = linear(images).argmax(-1)
-    found = attacks.fgsm(steep_on_black, images, labels, KEY, epsilon=EPSILON)
-    np.testing.assert_array_equal(found[:, 0], images[:, 0])
-    assert np.abs(found - images)[:, 1:].min() > 0.9 * EPSILON
+    adversarial = attacks.fgsm(steep_on_black, images, labels, KEY, epsilon=EPSILON)
+    np.testing.assert_array_equal(adversarial[:, 0], images[:, 0])
+    assert np.abs(adversarial - images)[:, 1:].min() > 0.9 * EPSILON
 
 
 def test_an_image_whose_loss_is_nan_stays_and_the_others_move(images):
     labels = linear(images).argmax(-1)
     images[:3] = 0.9
-    found = attacks.pgd(
+    adversarial = attacks.pgd(
         undefined_when_bright, images, labels, KEY, **PGD.keywords | {"random_start": False}
     )
-    np.testing.assert_array_equal(found[:3], images[:3])
+    np.testing.assert_array_equal(adversarial[:3], images[:3])
     np.testing.assert_allclose(
-        found[3:], PGD(linear, images[3:], labels[3:], KEY, random_start=False), atol=1e-6
+        adversarial[3:], PGD(linear, images[3:], labels[3:], KEY, random_start=False), atol=1e-6
     )
 
 
@@ -96,8 +96,8 @@ def test_an_image_with_nan_logits_is_wrong_from_the_start(images, name):
     """Whatever its label: `argmax` would call it right for class 0, and fooled for the others."""
     images[:4] = 0.9
     labels = jnp.asarray(linear(images).argmax(-1)).at[:4].set(jnp.arange(4))
-    found = ATTACKS[name](undefined_when_bright, images, labels, KEY)
-    np.testing.assert_array_equal(found[:4], images[:4])
+    adversarial = ATTACKS[name](undefined_when_bright, images, labels, KEY)
+    np.testing.assert_array_equal(adversarial[:4], images[:4])
     result = attacks.square_with_queries(
         undefined_when_bright, images, labels, KEY, epsilon=EPSILON, num_queries=5
     )

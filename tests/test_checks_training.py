@@ -19,7 +19,7 @@ def warnings(*history, num_examples=1000, num_classes=10):
 @pytest.mark.parametrize(
     "history, word",
     [
-        ([CHANCE] * 3, "10.5%, has not left chance (1 in 10)"),
+        ([CHANCE] * 3, "10.5%, has not left chance (10.0%)"),
         ([FINE, FINE | {"robust": 0.02, "fgsm": 0.7}], "70.0% under FGSM but 2.0% under PGD"),
         ([FINE | {"zero_gradients": 0.3}], "At 30.0% of the validation images"),
         ([FINE | {"mask": 0.01}], "The mean of M is 0.010"),
@@ -50,6 +50,48 @@ def test_chance_allows_for_the_number_of_examples_and_of_classes():
     weak = [FINE | {"robust": 0.14, "fgsm": 0.2}] * 3
     assert warnings(*weak, num_examples=50) and not warnings(*weak, num_examples=5000)
     assert not warnings(*weak, num_examples=50, num_classes=100)
+
+
+CONSTANT = FINE | {"natural": 0.1135, "robust": 0.1135, "fgsm": 0.1135}
+
+
+@pytest.mark.parametrize(
+    "now, kwargs",
+    [
+        (CONSTANT | {"answers": 1}, {}),
+        (CONSTANT | {"answers": 1}, {"adversarial": False}),
+        (CONSTANT, {}),  # Answers were not counted: no attack changes anything.
+        (CONSTANT, {"majority": 0.1126}),
+    ],
+)
+def test_one_answer_for_all_is_seen_at_the_first_validation(now, kwargs):
+    (text,) = checks.warnings([now], num_examples=5000, num_classes=10, **kwargs)
+    assert "one class for every image (accuracy 11.3%" in text and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "now", [CONSTANT | {"answers": 2}, CONSTANT | {"robust": 0.11}, FINE | {"fgsm": 0.8}]
+)
+def test_more_answers_are_no_news(now):
+    assert checks.warnings([now], num_examples=5000, num_classes=10) == []
+
+
+def test_chance_is_the_share_of_the_most_frequent_class():
+    weak = [FINE | {"natural": 0.4, "robust": 0.31, "fgsm": 0.35, "answers": 5}] * 3
+    assert checks.warnings(weak, num_examples=5000, num_classes=10) == []
+    (text,) = checks.warnings(weak, num_examples=5000, num_classes=10, majority=0.32)
+    assert "31.0%, has not left chance (32.0%)" in text
+
+
+def test_plain_training_is_not_warned_of_weakness():
+    weak = [CHANCE | {"zero_gradients": 0.9, "answers": 4}] * 3
+    assert checks.warnings(weak, num_examples=1000, num_classes=10, adversarial=False) == []
+
+
+def test_answers_are_counted():
+    images = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.4]], np.float32).reshape(3, 1, 2, 1)
+    assert checks.num_answers(Partial(linear, jnp.eye(2)), images) == 2
+    assert checks.num_answers(lambda x: linear(jnp.zeros((2, 2)), x), images) == 1
 
 
 def linear(weights, images):

@@ -11,11 +11,14 @@ import numpy as np
 from jax import lax
 
 from cat_jax import losses, objectives
-from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count, check_share
+from cat_jax.attacks.ascent import project
 from cat_jax.attacks.balls import BALLS
-from cat_jax.attacks.pgd import PixelRange, as_pytree, project
+from cat_jax.attacks.callables import as_loss
+from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.starts import per_example_keys, uniform_noise
 from cat_jax.attacks.targets import likeliest_wrong
+from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, Loss, Views, per_image
 
 logger = logging.getLogger(__name__)
@@ -44,15 +47,13 @@ def apgd(
     step was kept there and its best loss has not risen since.
 
     Args:
-      logits_fn: images -> logits [B, K], in inference mode.
-      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
-      labels: [B], integer.
-      key: one key, or one for each example, [B].
+      logits_fn, images, labels: as for `attacks.pgd`.
+      key: one key, or one for each image, [B]; unused if `start` is given.
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
-        example, [B, 1, 1, 1].
-      num_steps: of each run. Static.
-      loss: what to maximise, such as `adversarial_logit_ratio`. Static, so hashable.
-      num_restarts: how many runs; later ones leave as it is what an earlier one fooled. Static.
+        image, [B].
+      num_steps: steps of each run. Static.
+      loss: views of logits, labels -> [B], to be maximised, such as `adversarial_logit_ratio`.
+      num_restarts: number of runs; later ones skip images that an earlier one fooled. Static.
       rho: a step is halved unless more than this share of a window's steps raised the loss.
       start: begin at these images instead, moved into the ball and the pixel range,
         [B, H, W, C]; or each of the R runs at its own, [R, B, H, W, C].
@@ -64,8 +65,10 @@ def apgd(
       unchanged. No gradient flows through them.
 
     Raises:
-      UsageError: for images or radii outside [0, 1], and labels that are not classes.
+      UsageError: as `attacks.pgd`, and without restarts.
     """
+    if loss is None:
+        raise UsageError("loss is None; expected a function: apgd_t is the targeted attack.")
     hyper: dict[str, Any] = dict(epsilon=epsilon, num_steps=num_steps, num_restarts=num_restarts)
     hyper |= dict(loss=loss, rho=rho, start=start, pixel_range=pixel_range)
     return checked_apgd(logits_fn, images, labels, key, **hyper).adversarial
@@ -93,9 +96,9 @@ def apgd_t(
 
     Args:
       logits_fn, images, labels, key, epsilon: as for `apgd`.
-      num_steps: of each run. Static.
-      num_targets: how many classes, the likeliest first. Static.
-      num_restarts: how many runs for each target. Static.
+      num_steps: steps of each run. Static.
+      num_targets: number of target classes, the likeliest first. Static.
+      num_restarts: number of runs for each target. Static.
       **kwargs: `rho`, `start` and `pixel_range`, as for `apgd`. The R runs of a `start` are those
         for the first target, then those for the second, and so on.
 
@@ -132,20 +135,6 @@ class Ascent(NamedTuple):
 
 
 def checked_apgd(
-    logits_fn: LogitsFn, images: Array, labels: Array, key: Array, **kwargs: Any
-) -> Ascent:
-    """`apgd`, or for loss=None `apgd_t`, with all that it found."""
-    check_batch(images, labels)
-    check_radius(epsilon=kwargs["epsilon"])
-    logits_fn = as_pytree(logits_fn)
-    check_labels(logits_fn, images, labels)
-    return _apgd(logits_fn, images, labels, key, **kwargs)
-
-
-@functools.partial(
-    jax.jit, static_argnames=("num_steps", "loss", "num_restarts", "num_targets", "pixel_range")
-)
-def _apgd(
     logits_fn: LogitsFn,
     images: Array,
     labels: Array,
@@ -154,17 +143,56 @@ def _apgd(
     epsilon: Array | float,
     num_steps: int,
     loss: Loss | None,
-    num_restarts: int,
+    num_restarts: int = 1,
     num_targets: int = 1,
     rho: Array | float = 0.75,
     start: Array | None = None,
     pixel_range: PixelRange = (0.0, 1.0),
+) -> Ascent:
+    """`apgd`, or for loss=None `apgd_t`, with all that it found."""
+    counts = dict(num_steps=num_steps, num_restarts=num_restarts, num_targets=num_targets)
+    check_count(**counts)
+    check_share(rho=rho)
+    entry = Entry.of(logits_fn, images, labels)
+    if entry.is_empty:
+        return Ascent(images, jnp.zeros(0, bool), jnp.zeros(0, images.dtype), images)
+    if loss is not None:
+        loss = as_loss(loss, entry.num_classes, entry.images, labels)
+    hyper: dict[str, Any] = {name: int(count) for name, count in counts.items()}
+    hyper |= dict(epsilon=entry.radius("epsilon", epsilon), rho=rho, start=start)
+    hyper["pixel_range"] = as_pixel_range(pixel_range)
+    ascent = _apgd(entry.logits_fn, loss, entry.images, labels, key, **hyper)
+    return ascent._replace(adversarial=entry.result(ascent.adversarial))
+
+
+@functools.partial(
+    jax.jit, static_argnames=("num_steps", "num_restarts", "num_targets", "pixel_range")
+)
+def _apgd(
+    logits_fn: LogitsFn,
+    loss: Loss | None,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    epsilon: Array | float,
+    num_steps: int,
+    num_restarts: int,
+    num_targets: int,
+    rho: Array | float,
+    start: Array | None,
+    pixel_range: PixelRange,
 ) -> Ascent:
     epsilon = jnp.asarray(epsilon, images.dtype)
     natural = logits_fn(images)
     targets = likeliest_wrong(natural, labels, num_targets)
     num_runs = num_restarts * (len(targets) if loss is None else 1)
     if start is not None:
+        if jnp.shape(start) not in (images.shape, (num_runs, *images.shape)):
+            raise UsageError(
+                f"start has the shape {list(jnp.shape(start))}; expected that of the images, "
+                f"{list(images.shape)}, or one such for each of the {num_runs} runs."
+            )
         start = jnp.broadcast_to(start, (num_runs, *images.shape)).astype(images.dtype)
 
     def run_again(run: Array, known: Ascent) -> Ascent:

@@ -1,49 +1,53 @@
 """What a public attack demands of its arguments. Tracers pass: a compiled check cannot raise."""
 
 import numbers
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from cat_jax.errors import UsageError, check_choice
-from cat_jax.types import Array, LogitsFn
+from cat_jax.types import Array, per_image
 
+PixelRange = tuple[float, float] | None
 NORMS = ("linf", "l2")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-def check_batch(images: Array, labels: Array) -> None:
+def check_batch(images: Any, labels: Any) -> None:
     """Raises unless images are [B, H, W, C] floats in [0, 1] and labels are [B] integers."""
-    if jnp.ndim(images) != 4 or not jnp.issubdtype(images.dtype, jnp.floating):
+    for name, value in (("images", images), ("labels", labels)):
+        if not isinstance(value, jax.Array | np.ndarray):
+            raise UsageError(
+                f"{name} are a {type(value).__name__}; expected an array of NumPy or JAX: "
+                f"jnp.asarray({name})."
+            )
+    if images.ndim != 4 or str(images.dtype) not in DTYPES:
         raise UsageError(
-            f"images are {images.dtype}{list(images.shape)}; expected floats [B, H, W, C]: "
-            "divide uint8 pixels by 255."
+            f"images are {images.dtype}{list(images.shape)}; expected floats [B, H, W, C] in "
+            f"[0, 1]: {_way_to_floats(images)}."
         )
-    if jnp.shape(labels) != images.shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
+    if labels.shape != images.shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
         raise UsageError(
             f"labels are {labels.dtype}{list(labels.shape)} for {len(images)} images; "
-            "expected one integer each."
+            "expected one integer for each."
         )
-    if is_concrete(images):
+    if is_concrete(images) and images.size:
         low, high = _span(images)
-        if not (low >= 0.0 and high <= 1.0):  # So put that NaN is refused.
+        if not (low >= 0.0 and high <= 1.0):  # Written as `not`, so that NaN fails too.
             raise UsageError(
                 f"images span [{low:.4g}, {high:.4g}]; expected [0, 1]: "
                 "mean and std belong inside the network."
             )
 
 
-def check_labels(logits_fn: LogitsFn, images: Array, labels: Array) -> None:
-    """Raises unless every label is a class of `logits_fn`; others would count as fooled.
-
-    Args:
-      logits_fn: a pytree, so that it is traced only once for each shape.
-      images: [B, H, W, C].
-      labels: [B], integer.
-    """
+def check_labels(labels: Array, num_classes: int) -> None:
+    """Raises unless every label is a class; others would count as fooled."""
     if not is_concrete(labels):
         return
-    num_classes = jax.eval_shape(_call, logits_fn, images).shape[-1]
     low, high = _span(labels)
     if not (low >= 0 and high < num_classes):
         raise UsageError(
@@ -52,33 +56,12 @@ def check_labels(logits_fn: LogitsFn, images: Array, labels: Array) -> None:
         )
 
 
-def check_leaves(logits_fn: LogitsFn) -> None:
-    """Raises unless all that a pytree holds can be traced."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(logits_fn):
-        if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Number)):
-            raise UsageError(
-                f"logits_fn holds a {type(leaf).__name__} at {jax.tree_util.keystr(path)}; "
-                "expected arrays alone, since they are traced: leave the rest outside, as "
-                "eqx.partition(model, eqx.is_array) does, or give a plain function of images."
-            )
-
-
-def check_key(key: Array) -> None:
-    """Raises unless it is a key, or several, of the kind that has a type of its own."""
-    dtype = jnp.result_type(key)
-    if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        raise UsageError(
-            f"key is {dtype}{list(jnp.shape(key))}; expected one as jax.random.key(0) makes it, or "
-            "one for each image."
-        )
-
-
 def check_norm(norm: str) -> None:
     """Raises unless there is a ball of that name."""
     check_choice("norm", norm, NORMS)
 
 
-def check_radius(norm: str = "linf", /, **radii: Array | float) -> None:
+def check_radius(norm: str = "linf", /, **radii: Any) -> None:
     """Raises unless each is a radius: attacks think in fractions of the pixel range.
 
     In the maximum norm no two images are further apart than 1; in the Euclidean norm they may be.
@@ -87,7 +70,7 @@ def check_radius(norm: str = "linf", /, **radii: Array | float) -> None:
     for name, value in radii.items():
         if not is_concrete(value):
             continue
-        values = np.asarray(value)
+        values = np.asarray(value, np.float64)
         if not np.all((values >= 0) & (values <= largest) & np.isfinite(values)):
             span = "[0, 1]" if norm == "linf" else "a finite number from 0"
             raise UsageError(
@@ -96,16 +79,138 @@ def check_radius(norm: str = "linf", /, **radii: Array | float) -> None:
             )
 
 
-def is_concrete(value: Array | float) -> bool:
+def as_radius(name: str, value: Any, images: Array, norm: str = "linf") -> Array | float:
+    """A radius, or one for each image as [B, 1, 1, 1], on the pixel scale [0, 1].
+
+    Raises:
+      UsageError: for text, another shape, or a value that is negative, not finite, or above 1 in
+        the maximum norm.
+    """
+    if not isinstance(value, jax.Array) and np.asarray(value).dtype.kind not in "fiu":
+        raise UsageError(f"{name}={value!r}; expected a number: 8 of 255 is 8/255.")
+    shape, total = np.shape(value), len(images)
+    if shape not in ((), (total,), (total, 1, 1, 1)):
+        raise UsageError(
+            f"{name} has the shape {list(shape)}; expected one number, or one for each of the "
+            f"{total} images: [{total}] or [{total}, 1, 1, 1]."
+        )
+    check_radius(norm, **{name: value})
+    if type(value) in (int, float):
+        return float(value)
+    radius = jnp.asarray(value, images.dtype)
+    return per_image(radius) if radius.ndim == 1 else radius
+
+
+def check_count(least: int = 1, /, **counts: Any) -> None:
+    """Raises unless each is an integer from `least`: fewer would attack nothing."""
+    for name, value in counts.items():
+        if not is_concrete(value):
+            continue
+        is_number = isinstance(value, numbers.Number | np.ndarray | jax.Array)
+        if not is_number or not np.issubdtype(np.asarray(value).dtype, np.integer):
+            raise UsageError(f"{name}={value!r}; expected an integer.")
+        if value < least:
+            raise UsageError(f"{name}={value}; expected at least {least}.")
+
+
+def check_share(**shares: Any) -> None:
+    """Raises unless each is a number in [0, 1]."""
+    for name, value in shares.items():
+        _check_number(name, value, "[0, 1]", lambda number: (number >= 0) & (number <= 1))
+
+
+def check_positive(**values: Any) -> None:
+    """Raises unless each is a number above 0, and finite."""
+    for name, value in values.items():
+        _check_number(
+            name, value, "a number above 0", lambda number: (number > 0) & np.isfinite(number)
+        )
+
+
+def _check_number(name: str, value: Any, expected: str, is_fine: Callable[[Any], Any]) -> None:
+    is_number = isinstance(value, numbers.Real | jax.Array | np.ndarray)
+    if not is_number or (is_concrete(value) and not np.all(is_fine(value))):
+        raise UsageError(f"{name}={value!r}; expected {expected}.")
+
+
+def as_pixel_range(pixel_range: Any) -> PixelRange:
+    """(low, high) as a pair of floats, or None.
+
+    Raises:
+      UsageError: unless it is None, or low below high within [0, 1].
+    """
+    if pixel_range is None:
+        return None
+    try:
+        low, high = map(float, pixel_range)
+    except (TypeError, ValueError):
+        low, high = np.nan, np.nan
+    if not 0 <= low < high <= 1:
+        raise UsageError(
+            f"pixel_range={pixel_range}; expected (low, high) in [0, 1], or None to clip nothing."
+        )
+    return low, high
+
+
+def as_key(key: Any) -> Array:
+    """One key, or several, of the kind that `jax.random.key` makes; raw ones are wrapped.
+
+    Raises:
+      UsageError: for anything else, such as a seed.
+    """
+    if key is None:
+        raise UsageError("key is None; expected one as jax.random.key(0) makes it.")
+    dtype = jnp.result_type(key)
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return key
+    raw = jax.random.key_data(jax.random.key(0))
+    if dtype == raw.dtype and jnp.shape(key)[-1:] == raw.shape:
+        return jax.random.wrap_key_data(key)
+    raise UsageError(
+        f"key is {dtype}{list(jnp.shape(key))}; expected one as jax.random.key(0) makes it, or "
+        "one for each image."
+    )
+
+
+def is_concrete(value: Any) -> bool:
     """Has `value` numbers to look at? A tracer has not."""
     return not isinstance(value, jax.core.Tracer)
 
 
-def _span(values: Array) -> tuple[float, float]:
+def warn_of_short_path(
+    epsilon: Array | float, step_size: Array | float, num_steps: int, norm: str = "linf"
+) -> None:
+    """Warns if an attack that starts at the natural image cannot reach the edge of its ball."""
+    if not (is_concrete(epsilon) and is_concrete(step_size)):
+        return
+    radius, step = (float(np.max(np.asarray(value))) for value in (epsilon, step_size))
+    if num_steps * step >= radius * (1 - 1e-6):
+        return
+    moved = "a pixel" if norm == "linf" else "an image"
+    warnings.warn(
+        f"num_steps={num_steps} of step_size={step:.4g} move {moved} by at most "
+        f"{num_steps * step:.4g}, less than epsilon={radius:.4g}: the attack cannot reach the edge "
+        f"of its ball; set step_size to epsilon/4, {radius / 4:.4g}, or take more steps.",
+        stacklevel=3,
+    )
+
+
+def _way_to_floats(images: Array) -> str:
+    """The remedy for images that are not floats [B, H, W, C]."""
+    if images.ndim == 3:
+        return "add an axis, images[None] for one image, images[..., None] for one channel"
+    kind = str(images.dtype)
+    is_binary = kind == "bool"
+    if jnp.issubdtype(images.dtype, jnp.integer) and is_concrete(images) and images.size:
+        is_binary = _span(images)[1] == 1
+    if is_binary:
+        return "they are 0 and 1 already, so images.astype(jnp.float32), without a division"
+    if kind in ("uint8", "uint16"):
+        return f"images.astype(jnp.float32) / {255 if kind == 'uint8' else 65535}"
+    return "images.astype(jnp.float32), divided by the largest value that a pixel can have"
+
+
+def _span(values: Array) -> tuple[Any, Any]:
     """Least and largest, computed now even while `jit` traces the caller."""
     with jax.ensure_compile_time_eval():
         return jnp.min(values).item(), jnp.max(values).item()
-
-
-def _call(logits_fn: LogitsFn, images: Array) -> Array:
-    return logits_fn(images)

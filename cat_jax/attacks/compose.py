@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from cat_jax import losses
+from cat_jax.attacks.arguments import check_batch, check_count, is_concrete
 from cat_jax.attacks.starts import per_example_keys
+from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, per_image
 
 # (logits_fn, images, labels, key) -> images.
@@ -22,8 +24,11 @@ def restarts(attack: Callable[..., Array], num_restarts: int) -> Whole:
     Returns:
       An attack with the same first four arguments. Of each example, the first point that is
       misclassified is kept; one that never is keeps its last point. So a success is never lost.
-    """
 
+    Raises:
+      UsageError: for less than one restart.
+    """
+    check_count(num_restarts=num_restarts)
     return functools.partial(_restarted, attack=attack, num_restarts=num_restarts)
 
 
@@ -34,8 +39,12 @@ def worst_case(*attacks: Callable[..., Array]) -> Whole:
       An attack with the same first four arguments. Of an example that withstands all of them, it
       returns what the last one did. Each attack draws noise of its own; none is run on a batch
       that is all fooled.
-    """
 
+    Raises:
+      UsageError: without attacks.
+    """
+    if not attacks:
+        raise UsageError("worst_case() got no attacks; expected at least one.")
     return functools.partial(_worst, attacks=attacks)
 
 
@@ -49,10 +58,17 @@ def _restarted(
     attack: Callable[..., Array],
     num_restarts: int,
 ) -> Array:
+    check_batch(images, labels)
+    if not len(images):
+        return images
+
     def again(restart: int, known: _Known) -> _Known:
         return _attack_again(attack, restart, logits_fn, images, labels, key, known)
 
-    return lax.fori_loop(0, num_restarts, again, _nothing(images, labels))[0]
+    known = _nothing(images, labels)
+    if is_concrete(images) and is_concrete(num_restarts):  # Each attack is compiled already.
+        return functools.reduce(lambda known, i: again(i, known), range(num_restarts), known)[0]
+    return lax.fori_loop(0, num_restarts, again, known)[0]
 
 
 def _worst(
@@ -63,10 +79,16 @@ def _worst(
     *,
     attacks: tuple[Callable[..., Array], ...],
 ) -> Array:
+    check_batch(images, labels)
+    if not len(images):
+        return images
     known = _nothing(images, labels)
     for number, attack in enumerate(attacks):
         run = functools.partial(_attack_again, attack, number, logits_fn, images, labels, key)
-        known = lax.cond(jnp.all(known[1]), lambda known: known, run, known)
+        if is_concrete(known[1]):
+            known = known if known[1].all() else run(known)
+        else:
+            known = lax.cond(jnp.all(known[1]), lambda known: known, run, known)
     return known[0]
 
 

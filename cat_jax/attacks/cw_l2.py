@@ -9,9 +9,10 @@ import optax
 from jax import lax
 
 from cat_jax import losses
-from cat_jax.attacks.arguments import check_batch, check_labels
+from cat_jax.attacks.arguments import check_count, check_positive, is_concrete
 from cat_jax.attacks.balls import finite
-from cat_jax.attacks.pgd import as_pytree
+from cat_jax.attacks.entry import Entry
+from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, per_image
 
 EDGE = 1 - 1e-6  # Keeps arctanh finite at black and white.
@@ -51,9 +52,9 @@ def cw_l2(
       logits_fn, images, labels: as for `attacks.pgd`.
       key: unused; there is no noise.
       kappa: k, by how much the best wrong logit shall exceed the true one.
-      num_steps: of Adam, for each c. Static.
-      num_searches: values of c that are tried. Static.
-      learning_rate: of Adam.
+      num_steps: steps of Adam for each c. Static.
+      num_searches: number of values of c. Static.
+      learning_rate: step size of Adam.
       initial_c: the first c.
 
     Returns:
@@ -61,22 +62,20 @@ def cw_l2(
       wrong from the start are returned as they are.
 
     Raises:
-      UsageError: as `attacks.pgd`.
+      UsageError: as `attacks.pgd`; for no steps or searches, a negative kappa, and a learning rate
+        or first c of 0 or less.
     """
     del key
-    check_batch(images, labels)
-    logits_fn = as_pytree(logits_fn)
-    check_labels(logits_fn, images, labels)
-    hyper = dict(num_steps=num_steps, num_searches=num_searches)
-    return _cw_l2(
-        logits_fn,
-        images,
-        labels,
-        kappa=kappa,
-        learning_rate=learning_rate,
-        initial_c=initial_c,
-        **hyper,
-    )
+    check_count(num_steps=num_steps, num_searches=num_searches)
+    check_positive(learning_rate=learning_rate, initial_c=initial_c)
+    if is_concrete(kappa) and not kappa >= 0:
+        raise UsageError(f"kappa={kappa}; expected a number from 0.")
+    entry = Entry.of(logits_fn, images, labels)
+    if entry.is_empty:
+        return images
+    hyper: dict[str, Any] = dict(num_steps=int(num_steps), num_searches=int(num_searches))
+    hyper |= dict(kappa=kappa, learning_rate=learning_rate, initial_c=initial_c)
+    return entry.result(_cw_l2(entry.logits_fn, entry.images, labels, **hyper))
 
 
 @functools.partial(jax.jit, static_argnames=("num_steps", "num_searches"))

@@ -8,9 +8,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from cat_jax import losses
-from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import (
+    PixelRange,
+    as_pixel_range,
+    check_count,
+    check_positive,
+    check_share,
+)
 from cat_jax.attacks.balls import finite
-from cat_jax.attacks.pgd import PixelRange, as_pytree
+from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, per_image
 
@@ -64,15 +70,14 @@ def fab_t(
     the end. What is found for the highest ranked target that succeeds is returned.
 
     Args:
-      logits_fn: images -> logits [B, K], in inference mode.
-      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
+      logits_fn, images: as for `attacks.pgd`.
       labels: [B], integer: the true classes, not the targets, which the attack chooses.
       key: unused; there for the signature that all attacks share.
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
-        example, [B, 1, 1, 1].
+        image, [B].
       num_steps: iterations for each target, of one gradient and one more forward. Static.
-      num_targets: how many of the classes ranked highest at x, after the true one, are targets;
-        at most K - 1 are. Static.
+      num_targets: number of target classes, ranked highest at x after the true one; at most K - 1.
+        Static.
       alpha_max: how much, at most, an iterate is drawn towards the projection of x; in [0, 1].
       eta: how far a step goes, in distances to the plane: a little beyond it, above 1.
       beta: how much of its distance to x a misclassified iterate keeps; in [0, 1].
@@ -83,16 +88,20 @@ def fab_t(
       misclassified point within epsilon, are returned unchanged. No gradient flows through them.
 
     Raises:
-      UsageError: for images or radii outside [0, 1], and labels that are not classes.
+      UsageError: as `attacks.pgd`, and for an alpha_max, eta or beta out of range.
     """
     del key
-    check_batch(images, labels)
-    check_radius(epsilon=epsilon)
-    logits_fn = as_pytree(logits_fn)
-    check_labels(logits_fn, images, labels)
-    hyper: dict[str, Any] = dict(num_steps=num_steps, num_targets=num_targets, epsilon=epsilon)
-    hyper |= dict(alpha_max=alpha_max, eta=eta, beta=beta, pixel_range=pixel_range)
-    return fab_t_with_details(logits_fn, images, labels, **hyper).adversarial
+    check_count(num_steps=num_steps, num_targets=num_targets)
+    check_share(alpha_max=alpha_max, beta=beta)
+    check_positive(eta=eta)
+    entry = Entry.of(logits_fn, images, labels)
+    if entry.is_empty:
+        return images
+    hyper: dict[str, Any] = dict(num_steps=int(num_steps), num_targets=int(num_targets))
+    hyper |= dict(alpha_max=alpha_max, eta=eta, beta=beta, pixel_range=as_pixel_range(pixel_range))
+    hyper["epsilon"] = entry.radius("epsilon", epsilon)
+    found = fab_t_with_details(entry.logits_fn, entry.images, labels, **hyper)
+    return entry.result(found.adversarial)
 
 
 @functools.partial(jax.jit, static_argnames=("num_steps", "num_targets", "pixel_range"))

@@ -141,6 +141,8 @@ def describe(attack: AttackFn) -> dict[str, Any]:
     if expand := SPECIAL_CASES.get(function):
         return describe(expand(**arguments))
     values = _defaults(function) | arguments
+    if "random_start" in values:  # Unset, it depends on the start.
+        values["random_start"] = values["random_start"] is not False and values.get("start") is None
     parts = [describe(part) for part in _parts(values)]
     epsilon = values.get("epsilon", max((part["epsilon"] for part in parts), default=None))
     if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool):

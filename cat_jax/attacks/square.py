@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from cat_jax import losses
-from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
-from cat_jax.attacks.pgd import PixelRange, as_pytree, project
+from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count
+from cat_jax.attacks.ascent import project
+from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.starts import per_example_keys
 from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, per_image
@@ -59,13 +60,11 @@ def square(
     out the last row and the last column of places.
 
     Args:
-      logits_fn: images -> logits [B, K], in inference mode. Beyond the budget, it is asked once
-        about `images` themselves.
-      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
-      labels: [B], integer.
-      key: one key, or one for each example, [B].
+      logits_fn, images, labels: as for `attacks.pgd`. Beyond the budget, the classifier is asked
+        once about `images` themselves.
+      key: one key, or one for each image, [B].
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
-        example, [B, 1, 1, 1].
+        image, [B].
       num_queries: the exact budget of each image. The start counts as the first query, as in the
         original code (AutoAttack's adds it on top). One compilation serves every budget.
       initial_share: part of the image that the first windows cover, in (0, 1]. It is halved after
@@ -79,8 +78,8 @@ def square(
       that is misclassified. Images wrong from the start, and those never fooled, are unchanged.
 
     Raises:
-      UsageError: for images or radii outside [0, 1], labels that are not classes, a budget or a
-        share out of range, or more than 30 channels.
+      UsageError: as `attacks.pgd`, for a budget or a share out of range, and for more than 30
+        channels.
     """
     radius: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range)
     windows: dict[str, Any] = dict(initial_share=initial_share, rescale_schedule=rescale_schedule)
@@ -101,19 +100,26 @@ def square_with_queries(
     pixel_range: PixelRange = (0.0, 1.0),
 ) -> SquareResult:
     """`square`, with the flags of the fooled and the number of queries that each image took."""
-    check_batch(images, labels)
-    check_radius(epsilon=epsilon)
-    _check_search(num_queries, initial_share, images.shape[-1])
-    logits_fn = as_pytree(logits_fn)
-    check_labels(logits_fn, images, labels)
+    check_count(num_queries=num_queries)
+    entry = Entry.of(logits_fn, images, labels)
+    _check_search(initial_share, images.shape[-1])
+    if entry.is_empty:
+        return SquareResult(images, jnp.zeros(0, bool), jnp.zeros(0, jnp.int32))
     schedule = (
         jnp.array(window_sides(initial_share, *images.shape[1:3]), jnp.int32),
         jnp.array(last_proposals(num_queries, rescale_schedule), jnp.int32),
     )
-    keys = per_example_keys(key, len(images))
-    return _search(
-        logits_fn, images, labels, keys, epsilon, num_queries, schedule, pixel_range=pixel_range
+    found = _search(
+        entry.logits_fn,
+        entry.images,
+        labels,
+        per_example_keys(key, len(images)),
+        entry.radius("epsilon", epsilon),
+        num_queries,
+        schedule,
+        pixel_range=as_pixel_range(pixel_range),
     )
+    return found._replace(adversarial=entry.result(found.adversarial))
 
 
 @functools.partial(jax.jit, static_argnames="pixel_range")
@@ -216,9 +222,7 @@ def last_proposals(num_queries: int, rescale: bool) -> list[int]:
     return [-(-(b + 1) * num_queries // HORIZON) - 1 for b in BREAKPOINTS]
 
 
-def _check_search(num_queries: int, initial_share: float, num_channels: int) -> None:
-    if num_queries < 1:
-        raise UsageError(f"num_queries={num_queries}; expected at least 1, the start.")
+def _check_search(initial_share: float, num_channels: int) -> None:
     if not 0 < initial_share <= 1:
         raise UsageError(f"initial_share={initial_share}; expected (0, 1]: 0.8 is usual.")
     if num_channels > MOST_CHANNELS:

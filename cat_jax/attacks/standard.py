@@ -6,10 +6,10 @@ from typing import Any
 import jax
 
 from cat_jax.attacks.apgd import apgd, apgd_t
-from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
+from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count
 from cat_jax.attacks.compose import Whole, worst_case
+from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.fab import fab_t
-from cat_jax.attacks.pgd import PixelRange, as_pytree
 from cat_jax.attacks.square import square
 from cat_jax.types import Array, LogitsFn
 
@@ -32,14 +32,13 @@ def standard(
     all fooled: to evaluate a data set, `Evaluator` is faster, which goes on with the survivors.
 
     Args:
-      logits_fn: images -> logits [B, K], in inference mode.
-      images: [B, H, W, C], floating, in [0, 1]. The computation follows their dtype.
-      labels: [B], integer.
-      key: one key, or one for each example, [B].
-      epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8).
-      num_steps: of APGD and FAB, for each target. AutoAttack's are 100. Static.
-      num_targets: of APGD-T and FAB-T, at most K - 1. AutoAttack's are 9. Static.
-      num_queries: of Square. AutoAttack's are 5000. Static.
+      logits_fn, images, labels: as for `attacks.pgd`.
+      key: one key, or one for each image, [B].
+      epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
+        image, [B].
+      num_steps: steps of APGD and FAB for each target. AutoAttack takes 100. Static.
+      num_targets: number of targets of APGD-T and FAB-T, at most K - 1. AutoAttack takes 9. Static.
+      num_queries: budget of Square for each image. AutoAttack takes 5000. Static.
       pixel_range: what points are clipped to; None: never clipped, another threat model.
 
     Returns:
@@ -47,15 +46,16 @@ def standard(
       Those that are wrong from the start, or withstand all four, are returned unchanged.
 
     Raises:
-      UsageError: for images or radii outside [0, 1], and labels that are not classes.
+      UsageError: as `attacks.pgd`.
     """
-    check_batch(images, labels)
-    check_radius(epsilon=epsilon)
-    logits_fn = as_pytree(logits_fn)
-    check_labels(logits_fn, images, labels)
-    hyper: dict[str, Any] = dict(epsilon=epsilon, num_queries=num_queries)
-    hyper |= dict(num_steps=num_steps, num_targets=num_targets, pixel_range=pixel_range)
-    return _standard(logits_fn, images, labels, key, **hyper)
+    counts = dict(num_steps=num_steps, num_targets=num_targets, num_queries=num_queries)
+    check_count(**counts)
+    entry = Entry.of(logits_fn, images, labels)
+    if entry.is_empty:
+        return images
+    hyper: dict[str, Any] = {name: int(count) for name, count in counts.items()}
+    hyper |= dict(epsilon=entry.radius("epsilon", epsilon), pixel_range=as_pixel_range(pixel_range))
+    return entry.result(_standard(entry.logits_fn, entry.images, labels, key, **hyper))
 
 
 @functools.partial(

@@ -8,15 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from cat_jax import attacks, losses
-from cat_jax.attacks.arguments import check_batch, check_labels, check_radius
-from cat_jax.attacks.pgd import PixelRange, as_pytree
+from cat_jax.attacks.arguments import PixelRange, as_key, as_pixel_range
+from cat_jax.attacks.callables import TrainingMode
+from cat_jax.attacks.entry import Entry
 from cat_jax.checks import findings
-from cat_jax.checks.during_training import zero_gradients
 from cat_jax.checks.findings import Finding
 from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn
 
 PGD_STEPS, STARTS, APGD_STEPS = 10, 5, 40
+NEARBY = 0.01  # Share of the way to a corner of the ball.
 
 
 def examine(
@@ -37,31 +38,40 @@ def examine(
     from a callback is fresh in each call, and both see it.
 
     Args:
-      logits_fn: images -> logits [B, K], as it is to be evaluated. Of a pytree, such as a
-        `jax.tree_util.Partial`, weights are traced: another checkpoint compiles nothing again.
+      logits_fn: images -> logits [B, K], the classifier to evaluate. For a pytree, such as a
+        `jax.tree_util.Partial`, another checkpoint compiles nothing again.
       images: [B, H, W, C], floating, in [0, 1]; at least two.
       labels: [B], integer.
-      key: of all noise; the same key gives the same findings.
+      key: decides all noise; the same key gives the same findings.
       epsilon: radius of the L-infinity ball, on the scale of the images (8/255, not 8).
-      pixel_range: what attacks are clipped to; None: never clipped, another threat model.
+      pixel_range: range that attacks are clipped to; None: never clipped, another threat model.
 
     Returns:
-      finite, logits, repeatable, independent, zero_gradients, restarts, growing_epsilon and
-      epsilon_one: always all, in this order.
+      finite, finite_gradients, logits, resolution, answers, repeatable, independent,
+      zero_gradients, restarts, growing_epsilon and epsilon_one, in this order. For a classifier
+      that changes its own state when it is called, inference alone, which says so.
 
     Raises:
-      UsageError: for fewer than two images, images or a radius outside [0, 1], and labels that
-        are not classes.
+      UsageError: for fewer than two images, images or a radius outside [0, 1], labels that are not
+        classes, and a classifier that does not return logits.
     """
-    images, labels, logits_fn = jnp.asarray(images), jnp.asarray(labels), as_pytree(logits_fn)
-    _check(logits_fn, images, labels, epsilon)
-    of_corners, of_attacks = jax.random.split(key)
-    hyper: dict[str, Any] = dict(epsilon=float(epsilon), pixel_range=pixel_range)
+    images, labels = jnp.asarray(images), jnp.asarray(labels)
+    if len(images) < 2:
+        raise UsageError(
+            f"The batch has {len(images)} images; expected at least 2, better 64: "
+            "whether an answer depends on the batch shows beside other images."
+        )
+    for_corners, for_attacks = jax.random.split(as_key(key))
     with jax.default_matmul_precision("highest"):
-        return [
-            *_of_logits(logits_fn, images, _corners(images, of_corners, **hyper)),
-            *_of_attacks(logits_fn, images, labels, of_attacks, **hyper),
-        ]
+        try:
+            entry = Entry.of(logits_fn, images, labels)
+        except TrainingMode as error:
+            return [findings.inference(str(error))]
+        hyper: dict[str, Any] = dict(epsilon=float(entry.radius("epsilon", epsilon)))
+        hyper["pixel_range"] = as_pixel_range(pixel_range)
+        batch = (entry.logits_fn, entry.images, labels)
+        corners = _corners(entry.images, for_corners, **hyper)
+        return [*_on_logits(*batch, corners), *_under_attacks(*batch, for_attacks, **hyper)]
 
 
 def radii_to_one(epsilon: float) -> list[float]:
@@ -72,33 +82,33 @@ def radii_to_one(epsilon: float) -> list[float]:
     return radii
 
 
-def _check(logits_fn: LogitsFn, images: Array, labels: Array, epsilon: float) -> None:
-    if len(images) < 2:
-        raise UsageError(
-            f"The batch has {len(images)} images; expected at least 2, better 64: "
-            "whether an answer depends on the batch shows beside other images."
-        )
-    check_batch(images, labels)
-    check_radius(epsilon=epsilon)
-    check_labels(logits_fn, images, labels)
-
-
-def _of_logits(logits_fn: LogitsFn, images: Array, corners: list[Array]) -> list[Finding]:
+def _on_logits(
+    logits_fn: LogitsFn, images: Array, labels: Array, corners: list[Array]
+) -> list[Finding]:
     """Half of the batch comes a second time, last to first, behind copies of one image."""
     half = len(images) // 2
     copies = jnp.repeat(images[:1], len(images) - half, axis=0)
-    batches = [images, images, jnp.concatenate([copies, images[:half][::-1]]), *corners]
-    logits = np.stack([np.asarray(_logits(logits_fn, x), np.float64) for x in batches])
-    first, again, rearranged = logits[:3]
+    nearby = images + NEARBY * (corners[0] - images)
+    rearranged = jnp.concatenate([copies, images[:half][::-1]])
+    batches = [images, images, rearranged, *corners, nearby]
+    logits = np.stack([np.asarray(_logits(logits_fn, x)) for x in batches])
+    natural, again, moved_places, corner, opposite, near = logits
+    gradients = np.asarray(_gradients(logits_fn, images, labels))
+    flat = ~gradients.any(axis=(1, 2, 3))
+    stepped = flat & (near == natural).all(-1) & (corner != natural).any(-1)
     return [
-        findings.finite(logits[[0, 3, 4]]),
-        findings.are_logits(first),
-        findings.repeatable(first, again),
-        findings.independent(first[:half], rearranged[::-1][:half]),
+        findings.finite(np.stack([natural, corner, opposite])),
+        findings.finite_gradients(gradients),
+        findings.are_logits(natural),
+        findings.resolution(natural),
+        findings.answers(natural, np.asarray(labels)),
+        findings.repeatable(natural, again),
+        findings.independent(natural[:half], moved_places[::-1][:half]),
+        findings.gradients(flat, stepped),
     ]
 
 
-def _of_attacks(
+def _under_attacks(
     logits_fn: LogitsFn,
     images: Array,
     labels: Array,
@@ -112,7 +122,6 @@ def _of_attacks(
     one, more = (np.asarray(pgd(num_starts)) for num_starts in (1, STARTS))
     right = [int(np.sum(apgd(radius))) for radius in radii]
     return [
-        findings.gradients(round(float(zero_gradients(*batch)) * total), total),
         findings.restarts(f"PGD-{PGD_STEPS}", one, more, STARTS),
         findings.growing_epsilon(right, radii, total),
         findings.epsilon_one(right[-1], total),
@@ -124,6 +133,16 @@ def _corners(images: Array, key: Array, epsilon: float, pixel_range: PixelRange)
     move = epsilon * jax.random.rademacher(key, images.shape, images.dtype)
     corners = [images + move, images - move]
     return corners if pixel_range is None else [jnp.clip(x, *pixel_range) for x in corners]
+
+
+@jax.jit
+def _gradients(logits_fn: LogitsFn, images: Array, labels: Array) -> Array:
+    """The cross-entropy's input gradient, [B, H, W, C]."""
+
+    def total(x: Array) -> Array:
+        return jnp.sum(losses.cross_entropy(logits_fn(x), labels))
+
+    return jax.grad(total)(images)
 
 
 @jax.jit
@@ -145,8 +164,8 @@ def _right_under_pgd(
     """Bool [B]. The number of starts is traced, so that the first is the same to the last bit."""
     hyper: dict[str, Any] = dict(epsilon=epsilon, step_size=epsilon / 4, pixel_range=pixel_range)
     pgd = functools.partial(attacks.pgd, num_steps=PGD_STEPS, **hyper)
-    found = attacks.restarts(pgd, num_starts)(logits_fn, images, labels, key)
-    return losses.is_right(logits_fn(found), labels)
+    adversarial = attacks.restarts(pgd, num_starts)(logits_fn, images, labels, key)
+    return losses.is_right(logits_fn(adversarial), labels)
 
 
 @functools.partial(jax.jit, static_argnames="pixel_range")
@@ -161,5 +180,5 @@ def _right_under_apgd(
 ) -> Array:
     """Bool [B]. The radius is traced: one compilation serves all."""
     hyper: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range)
-    found = attacks.apgd(logits_fn, images, labels, key, num_steps=APGD_STEPS, **hyper)
-    return losses.is_right(logits_fn(found), labels)
+    adversarial = attacks.apgd(logits_fn, images, labels, key, num_steps=APGD_STEPS, **hyper)
+    return losses.is_right(logits_fn(adversarial), labels)

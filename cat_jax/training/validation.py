@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 from cat_jax import checks, data
@@ -15,7 +16,7 @@ from cat_jax.experiment.experiment import Experiment
 from cat_jax.step.state import TrainState, variables_of, weights_of
 from cat_jax.types import PyTree
 
-NAMES = ("natural", "robust", "fgsm", "zero_gradients", "mask")
+NAMES = ("natural", "robust", "fgsm", "zero_gradients", "answers", "mask")
 
 
 class Validator:
@@ -43,7 +44,8 @@ class Validator:
         """The scores of a state, as metrics.jsonl names them.
 
         "validation_natural" and "validation_robust", with the suffix "_average" those of the
-        average; of the classifier itself "validation_fgsm" and "validation_zero_gradients" too.
+        average; of the classifier itself "validation_fgsm", "validation_zero_gradients" and
+        "validation_answers", the number of classes that it answers, too.
         """
         scores = {}
         if jax.process_count() > 1:
@@ -53,7 +55,12 @@ class Validator:
             scores[f"validation_robust{suffix}"] = self._accuracy(variables, self._attack)
         variables = variables_of(state.classifier)
         scores["validation_fgsm"] = self._accuracy(variables, self._probe)
-        scores["validation_zero_gradients"] = self._zero_gradients(variables)
+        few = self.split.first(self._batch_size)  # One batch.
+        logits_fn = Partial(self._classifier.apply, variables)
+        images = data.to_unit(jnp.asarray(few.images))
+        zero = checks.zero_gradients(logits_fn, images, jnp.asarray(few.labels))
+        scores["validation_zero_gradients"] = float(zero)
+        scores["validation_answers"] = checks.num_answers(logits_fn, images)
         return scores
 
     def warnings(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -63,21 +70,17 @@ class Validator:
             for line in lines
             if all(f"validation_{name}" in line for name in NAMES)
         ]
-        if not self._trains_adversarially:
-            return []  # It is no news that plain training withstands nothing.
+        labels = self.split.labels
         return checks.warnings(
-            history, num_examples=len(self.split.labels), num_classes=self._num_classes
+            history,
+            num_examples=len(labels),
+            num_classes=self._num_classes,
+            majority=float(np.bincount(labels).max() / len(labels)),
+            adversarial=self._trains_adversarially,
         )
 
     def _accuracy(self, variables: PyTree, attack: NamedAttack) -> float:
         return self._evaluator(variables, attack, self.split).accuracy
-
-    def _zero_gradients(self, variables: PyTree) -> float:
-        """Of the first images of the split, one batch of them."""
-        few = self.split.first(self._batch_size)
-        logits_fn = Partial(self._classifier.apply, variables)
-        images = data.to_unit(jnp.asarray(few.images))
-        return float(checks.zero_gradients(logits_fn, images, few.labels))
 
 
 def totals(scores: Mapping[str, float], chosen_by: str) -> Iterator[tuple[str, float]]:

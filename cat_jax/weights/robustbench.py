@@ -20,7 +20,7 @@ import numpy as np
 from flax import linen as nn
 
 from cat_jax import weights
-from cat_jax.attacks.pgd import as_pytree
+from cat_jax.attacks.callables import as_logits_fn
 from cat_jax.errors import UsageError
 from cat_jax.storage.paths import local_path
 from cat_jax.types import Array, LogitsFn
@@ -57,7 +57,7 @@ class Model(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, logits_fn: LogitsFn) -> None:
         super().__init__()
-        self._logits_fn = as_pytree(logits_fn)
+        self._logits_fn = logits_fn
         # By which others find out the module's device, and move it.
         self.device_of = torch.nn.Parameter(torch.zeros(()), requires_grad=False)
         self.eval()
@@ -82,6 +82,8 @@ class _Logits(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, images: Any, logits_fn: LogitsFn) -> Any:
         given = _to_jax(images)
+        with jax.default_matmul_precision("highest"):
+            logits_fn, _ = as_logits_fn(logits_fn, given.transpose(0, 2, 3, 1))
         if ctx.needs_input_grad[0]:
             logits, ctx.pull_back = _logits_and_pull_back(logits_fn, given)
         else:

@@ -1,0 +1,236 @@
+"""What a function reads besides its arguments: its closure, its defaults, the globals it names.
+
+`jit` knows a function by its identity alone. If all that it reads is known and has not changed, it
+still computes the same; otherwise only tracing it again can tell.
+"""
+
+import dataclasses
+import enum
+import functools
+import types
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+# Their functions and classes are taken to compute the same at every call.
+LIBRARIES = frozenset(
+    "builtins functools itertools math operator typing dataclasses collections enum abc _abc "
+    "jax jaxlib numpy flax optax equinox haiku cat_jax".split()
+)
+FRAMEWORKS = frozenset("dataclasses jax jaxlib flax equinox haiku _abc".split())
+PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+FUNCTIONS_OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc, jax.numpy.ufunc)
+DESCRIPTORS = types.MemberDescriptorType | types.GetSetDescriptorType
+JITTED = type(jax.jit(lambda: None))
+RULES = frozenset({"custom_jvp", "custom_vjp", "custom_gradient"})
+OF_LINEN = frozenset({"parent", "name", "scope"})
+
+
+@dataclasses.dataclass
+class Reads:
+    """What a callable reads, as far as it decides what is computed.
+
+    Attributes:
+      values: code of functions, classes, modules and structures, names, numbers and text with their
+        types, in the order in which they are read. Two equal lists mean: the same but for the
+        arrays.
+      is_fixed: does it read neither arrays nor lists, dictionaries or objects, whose contents may
+        change at every call?
+      has_rules: may code outside the libraries define derivatives of its own?
+    """
+
+    values: list[Hashable]
+    is_fixed: bool = True
+    has_rules: bool = False
+
+
+def reads(*callables: Any) -> Reads | None:
+    """What functions, objects or structures of pytrees read; None if that cannot be known."""
+    walk = _Walk()
+    try:
+        for value in callables:
+            walk.visit(value)
+    except _Unknown:
+        return None
+    return walk.reads
+
+
+class _Unknown(Exception):
+    """There is a value that may change unseen."""
+
+
+class _Walk:
+    """Visits what can be reached from a value, each object once."""
+
+    def __init__(self) -> None:
+        self.reads = Reads([])
+        # Number and value. Keeps the values alive, since an id is unique only as long.
+        self._visited: dict[int, tuple[int, Any]] = {}
+
+    def visit(self, value: Any) -> None:
+        """Adds `value` and all that it reads."""
+        if type(value) in PLAIN or isinstance(value, np.generic | np.dtype | enum.Enum):
+            self.reads.values.append((type(value), repr(value)))
+        elif isinstance(value, jax.Array | np.ndarray):
+            self.reads.is_fixed = False
+        elif id(value) in self._visited:
+            self.reads.values.append(self._visited[id(value)][0])
+        else:
+            self._visited[id(value)] = len(self._visited), value
+            for part in self._parts(value):
+                self.visit(part)
+
+    def _parts(self, value: Any) -> Iterator[Any]:
+        match value:
+            case types.FunctionType():
+                self._add(value.__code__)  # Not itself: a lambda is another one at each call.
+                yield from self._parts_of_function(value)
+            case type():
+                self._add(value)
+                yield from _parts_of_class(value)
+            case types.ModuleType() if _is_library(value.__name__):
+                self._add(value)
+            case jax.tree_util.PyTreeDef():
+                self._add(value)
+                yield from _parts_of_structure(value)
+            case types.MethodType():
+                yield from (value.__self__, value.__func__)
+            case functools.partial() if not _is_pytree(value):
+                yield from (value.func, value.args, value.keywords)
+            case staticmethod() | classmethod():
+                yield value.__func__
+            case property():
+                yield from (value.fget,)
+            case jax.custom_jvp() | jax.custom_vjp():
+                self._add(value)
+                self.reads.has_rules |= not _is_library(value.__module__)
+                yield from (getattr(value, name, None) for name in ("fun", "jvp", "fwd", "bwd"))
+            case _ if isinstance(value, JITTED):
+                self._add(value)
+                yield vars(value)["__wrapped__"]
+            case _ if isinstance(value, FUNCTIONS_OF_C) and _is_stateless(value):
+                self._add(value)
+            case nn.Module() if value.scope is None:
+                yield from _parts_of_dataclass(value)
+            case _ if _is_pytree(value):
+                leaves, structure = jax.tree.flatten(value)
+                self.reads.is_fixed &= not isinstance(value, list | dict)
+                yield from (structure, *leaves)
+            case _ if _is_frozen(value):
+                yield from _parts_of_dataclass(value)
+            case _ if not _is_library(type(value).__module__) and hasattr(value, "__dict__"):
+                self.reads.is_fixed = False
+                yield from (type(value), *vars(value), *vars(value).values())
+            case _ if _is_constant(value):
+                self._add(value)
+            case _:
+                raise _Unknown
+
+    def _parts_of_function(self, function: types.FunctionType) -> Iterator[Any]:
+        if not _is_library(function.__globals__.get("__name__", "")):
+            names = _names(function.__code__)
+            self.reads.has_rules |= not RULES.isdisjoint(names)
+            for name in sorted(names & function.__globals__.keys()):
+                self._add(name)
+                yield function.__globals__[name]
+            yield from vars(function).values()
+        for cell in function.__closure__ or ():
+            try:
+                yield cell.cell_contents
+            except ValueError:  # Not bound yet.
+                raise _Unknown from None
+        yield from function.__defaults__ or ()
+        yield from (function.__kwdefaults__ or {}).values()
+
+    def _add(self, value: Hashable) -> None:
+        try:
+            hash(value)
+        except TypeError:
+            raise _Unknown from None
+        self.reads.values.append(value)
+        self.reads.has_rules |= getattr(value, "__name__", value) in RULES
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Globals and attributes that the code names, and that functions inside it do."""
+    inside = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*map(_names, inside))
+
+
+def _parts_of_class(cls: type) -> Iterator[Any]:
+    for base in cls.__mro__:
+        if _is_library(base.__module__):
+            continue
+        yield base
+        for name, member in vars(base).items():
+            code = getattr(member, "__code__", None)
+            if code is not None:
+                if code.co_filename != "<string>":  # Not generated by `dataclasses`.
+                    yield member
+            elif not (name.startswith("__") or name in OF_LINEN or isinstance(member, DESCRIPTORS)):
+                if not (name.startswith("_") and _is_of_a_framework(member)):
+                    yield member
+
+
+def _parts_of_structure(treedef: jax.tree_util.PyTreeDef) -> Iterator[Any]:
+    """Classes of the nodes, and functions and objects in their static parts.
+
+    Equal structures have equal static parts: only what can change under one identity is visited.
+    """
+    if (node := treedef.node_data()) is not None:
+        cls, static = node
+        if not (_is_library(cls.__module__) or issubclass(cls, tuple | list | dict)):
+            yield cls
+        yield from _changeable(static)
+    yield from treedef.children()
+
+
+def _changeable(static: Any) -> Iterator[Any]:
+    if isinstance(static, dict):
+        static = tuple(static.values())
+    if isinstance(static, tuple | list):
+        for part in static:
+            yield from _changeable(part)
+    elif callable(static) or not _is_library(type(static).__module__):
+        yield static
+    elif isinstance(static, np.ndarray):
+        raise _Unknown
+
+
+def _parts_of_dataclass(value: Any) -> Iterator[Any]:
+    yield type(value)
+    for field in dataclasses.fields(value):
+        if field.name not in OF_LINEN:
+            yield getattr(value, field.name)
+
+
+def _is_frozen(value: Any) -> bool:
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen
+
+
+def _is_constant(value: Any) -> bool:
+    """A mark without contents, such as that of a default that was not given."""
+    is_empty = not callable(value) and not getattr(value, "__dict__", None)
+    return type(value) is object or (is_empty and _is_of_a_framework(value))
+
+
+def _is_of_a_framework(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in FRAMEWORKS
+
+
+def _is_pytree(value: Any) -> bool:
+    return not jax.tree_util.all_leaves([value])
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in LIBRARIES
+
+
+def _is_stateless(function: Callable[..., Any]) -> bool:
+    """A function of C; not a method that is bound to an object, such as `list.append`."""
+    bound_to = getattr(function, "__self__", None)
+    return bound_to is None or isinstance(bound_to, types.ModuleType)
