@@ -162,8 +162,15 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys)
         if check["attacked"]["checkpoint"] == "best"
     ]
     assert of_best == [
-        *("budget", "natural", "finite", "logits", "repeatable", "independent"),
-        *("zero_gradients", "restarts", "growing_epsilon", "epsilon_one"),
+        *("budget", "natural", "finite", "finite_gradients", "logits", "resolution", "answers"),
+        *(
+            "repeatable",
+            "independent",
+            "zero_gradients",
+            "restarts",
+            "growing_epsilon",
+            "epsilon_one",
+        ),
     ]
     for check in checks[: len(of_best)]:
         name, outcome = check["conditions"]["check"], check["outcome"]

@@ -14,11 +14,12 @@ import small_runs
 from jax import lax
 
 from cat_jax.errors import UsageError
+from cat_jax.experiment import settings
 from cat_jax.report import page
 from cat_jax.step.skipping import skip_non_finite
 from cat_jax.step.state import NetworkState, TrainState
 from cat_jax.step.train_step import pmap_step
-from cat_jax.storage import checkpoint, metrics
+from cat_jax.storage import checkpoint, files, metrics, run_folder
 from cat_jax.training import loop
 from cat_jax.types import DEVICES
 
@@ -106,8 +107,9 @@ def test_ten_in_a_row_stop_the_run(made, tmp_path):
     assert metrics.MOST_SKIPPED == 10
 
 
-def test_the_page_says_how_many():
-    config = {"classifier": {"name": "a"}, "method": {"name": "b"}, "seed": 0, "batch_size": 1}
-    metrics = [{"step": 4, "skipped": 1.0}, {"step": 8, "skipped": 2.0}, {"step": 8}]
-    text = page._summary(config | {"conventions": "paper"}, metrics, [], [])
-    assert "3 steps were skipped" in text
+def test_the_page_says_how_many(tmp_path):
+    config = settings.as_dict(settings.resolve(small_runs.config()))
+    run_folder.write_config(tmp_path, config, {}, "data")
+    lines = [{"step": 4, "skipped": 1.0}, {"step": 8, "skipped": 2.0}, {"step": 8}]
+    files.write_json_lines(tmp_path / "metrics.jsonl", lines)
+    assert "3 steps were skipped" in page.write_page(tmp_path).read_text()
