@@ -203,12 +203,13 @@ class _Run:
                 self._save(best, state, 1, {"score": total, **scores})
         mask = self.log.latest.get("mask", 1.0)  # Over the steps of the last line of the log.
         self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
-        told = {name.removeprefix("validation_"): f"{100 * v:.1f}%" for name, v in scores.items()}
-        told |= {"mean mask": f"{mask:.3f}"} if state.mask_net.params else {}
+        texts = {name.removeprefix("validation_"): f"{100 * v:.1f}%" for name, v in scores.items()}
+        texts["answers"] = f"{scores['validation_answers']:.0f}"  # A count, not a share.
+        texts |= {"mean mask": f"{mask:.3f}"} if state.mask_net.params else {}
         logger.info(
             "step %d, epoch %.1f: %s: %s",
             *(step, epoch, self.config.selection),
-            ", ".join(f"{name} {value}" for name, value in told.items()),
+            ", ".join(f"{name} {value}" for name, value in texts.items()),
         )
         for text in self.validator.warnings(self.log.lines()):
             logger.warning("%s", text)
