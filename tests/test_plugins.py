@@ -86,7 +86,9 @@ def test_a_network_and_a_method_of_ones_own_go_through_the_whole_cycle(tmp_path)
         of_attack = {"example_plugin": digest} if conditions["attack"] == "corners" else None
         assert conditions.get("plugins") == of_attack
     assert {line["conditions"]["attack"] for line in lines} == {"natural", "corners"}
-    assert "half" in (workdir / "w.safetensors.md").read_text()
+    card = (workdir / "w.safetensors.md").read_text()
+    assert "half" in card and "import example_plugin\nfrom cat_jax import weights" in card
+    assert "PyTorch [B" not in card and "load_state_dict" not in card, "it has Flax's names"
 
 
 def read_flags(*arguments):

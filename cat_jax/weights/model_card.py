@@ -10,13 +10,14 @@ import jax
 from cat_jax import weights
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.limits import radius_text
+from cat_jax.networks.record import named
 from cat_jax.storage import lines, provenance
 from cat_jax.storage.lines import Line
 from cat_jax.weights.trained import Trained
 
 TEMPLATE = """# {title}
 
-{network}, {num_params:,} parameters. Images are [B, H, W, C] in [0, 1], in PyTorch [B, C, H, W];
+{network}, {num_params:,} parameters. Images are [B, H, W, C] in [0, 1]{in_pytorch};
 {normalised}. The outputs are logits.
 
 ## Files
@@ -55,16 +56,19 @@ is `{checkpoint}` of step {step}.
 IN_JAX = """In JAX:
 
 ```python
-from cat_jax import weights
+{imports}from cat_jax import weights
 
 loaded = weights.load("{file}")
 logits = loaded.logits_fn(images)
 ```
 
 To attack it: `python -m cat_jax.main --mode=evaluate --config=CONFIG --workdir=FOLDER
---weights={file}`.
+{flags}--weights={file}`.
 
 """
+IN_FLAX = (
+    "The network is not published in PyTorch; its entries have the names and the layout of Flax."
+)
 LOADING = {
     "safetensors": "In PyTorch: `model.load_state_dict(safetensors.torch.load_file({file!r}))`.",
     "torch": "In PyTorch: `model.load_state_dict(torch.load({file!r})['state_dict'])`; the mask\n"
@@ -89,6 +93,7 @@ def card(
       checks: lines of checks.jsonl, likewise.
     """
     config, network = run.config, run.classifier.network
+    in_pytorch = named(config.classifier.name).state_dict is not None
     mean = getattr(network, "mean", ())
     remarks = [
         lines.without_conditions(name, records)
@@ -104,9 +109,10 @@ def card(
     return TEMPLATE.format(
         title=f"{config.dataset}, {config.variant or config.method.name}",
         network=weights.describe(network),
+        in_pytorch=", in PyTorch [B, C, H, W]" if in_pytorch else "",
         num_params=num_params,
-        normalised=f"mean {list(mean)} and std {list(network.std)} are applied inside in JAX, and "
-        "before the network in PyTorch"
+        normalised=f"mean {list(mean)} and std {list(network.std)} are applied inside"
+        + (" in JAX, and before the network in PyTorch" if in_pytorch else "")
         if mean
         else "they are not normalised",
         files="\n".join(f"    {digest}  {path.name}" for path, digest in written.items()),
@@ -121,7 +127,11 @@ def card(
         method=_method(config),
         accuracy="\n\n".join(filter(None, [_accuracy(results), *remarks])),
         checks=_failed(checks),
-        loading=(IN_JAX + LOADING[form]).format(file=first),
+        loading=(IN_JAX + (LOADING[form] if in_pytorch else IN_FLAX)).format(
+            file=first,
+            imports="".join(f"import {name}\n" for name in config.plugins),
+            flags="".join(f"--plugin={name} " for name in config.plugins),
+        ),
         made_with=_made_with(results, settings.fingerprint(config)),
         config=json.dumps(settings.as_dict(config), indent=1, allow_nan=False),
     )
