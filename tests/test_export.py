@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 import pathlib
 import shutil
 
@@ -111,7 +112,7 @@ def test_the_card_has_data_method_numbers_versions_and_sums(workdir, capsys):
     assert verify.DAMAGED not in verdicts
 
 
-def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path, capsys):
+def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path, capsys, caplog):
     """In a folder of their own, and beside the checkpoints of another run, which stay."""
     stem = tmp_path / "w"
     (file, *_) = export.export(trained.load(workdir), workdir, "safetensors", stem)
@@ -124,7 +125,8 @@ def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path,
         if line["attacked"]["checkpoint"] == "best"
     }
     for folder, others in ((tmp_path / "fresh", []), (copy, before)):
-        modes.evaluate_file(small_runs.config(**SAVED), folder, str(file))
+        with caplog.at_level(logging.INFO, "cat_jax"):
+            modes.evaluate_file(small_runs.config(**SAVED), folder, str(file))
         lines = files.read_json_lines(folder / "results.jsonl")
         assert lines[: len(others)] == others
         new = lines[len(others) :]
@@ -145,6 +147,9 @@ def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path,
     wrong = [item.name for item in verify.verify(copy) if item.verdict == verify.DAMAGED]
     assert wrong == [f"results.jsonl, {flags.stem}"]
     label = "weights w.safetensors (SmallCNN)"
+    banner = next(record.message for record in caplog.records if record.message.startswith("cat_j"))
+    assert f": {label} on synthetic\n" in banner and digest[:12] in banner
+    assert "method" not in banner and "seed" not in banner
     assert label in (copy / "report.html").read_text()
     page = (tmp_path / "fresh" / "report.html").read_text()
     assert (

@@ -175,7 +175,8 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys)
     for check in checks[: len(of_best)]:
         name, outcome = check["conditions"]["check"], check["outcome"]
         verdict = "ok" if outcome["passed"] else "FAILED"
-        assert f"best {name} at 0.15: {verdict}: {outcome['text']}" in output
+        name = f"best {name} at 0.15 on 40 (balanced, seed 0)"
+        assert f"{name}: {verdict}: {outcome['text']}" in output
     assert "last budget" not in output, "last/ is best/ again"
 
 

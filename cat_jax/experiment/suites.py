@@ -16,7 +16,7 @@ from cat_jax.runtime.registry import EvaluationAttack, records_of
 from cat_jax.storage import lines
 
 # The radii of a curve, in those of the tests.
-CURVE_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+CURVE_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 STANDARD_QUERIES = 5000  # Of AutoAttack's Square, and of the paper's.
 
 
