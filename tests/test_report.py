@@ -182,6 +182,9 @@ def test_weights_from_elsewhere_are_labelled_and_have_no_published_row(workdir):
     assert [row[0] for row in cells(text)[1:]] == [f"{workdir.name}, weights m4.pt (SmallCNN)"]
     assert "weights m4.pt (SmallCNN) on mnist" in text and "cat_cw" not in text
     assert report("--table=mnist", workdir).returncode == 0
+    write(workdir, config, ["m4.pt"], accuracy=0.5, attacked=attacked | {"weights": "e" * 64})
+    rows = cells(tables.runs_table([workdir], references.of_run, width=1000))[1:]
+    assert [row[0].rpartition(" ")[2] for row in rows] == ["ffffffff", "eeeeeeee"]
 
 
 def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir):

@@ -135,6 +135,10 @@ def test_the_newest_step_of_each_checkpoint_is_what_tables_show(config):
     ]
     shown = [line["attacked"]["step"] for line in lines.newest(records)]
     assert shown == [12, 12, None]
+    again = made_lines.attacked(config, "best", 12, weights="b" * 64)
+    records.append(made_lines.result(again, {"attack": "natural"}, 0.6))
+    newest = [line["attacked"]["weights"][0] for line in lines.newest(records)]
+    assert newest == ["0", "f", "b"], "best/ was trained anew, to the same step"
 
 
 def result(name, excess, queries=20, clipped=True):

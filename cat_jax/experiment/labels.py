@@ -96,6 +96,18 @@ def weights(attacked: Mapping[str, Any]) -> str:
     return f"weights {attacked['file']['name']} ({attacked['classifier']})"
 
 
+def all_weights(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`weights` of each line; files of one name and other weights get digits of their SHA-256."""
+    texts = [weights(line["attacked"]) for line in lines]
+    digests: dict[str, set[str]] = {}
+    for text, line in zip(texts, lines, strict=True):
+        digests.setdefault(text, set()).add(line["attacked"]["weights"])
+    return [
+        text if len(digests[text]) == 1 else f"{text} {line['attacked']['weights'][:8]}"
+        for text, line in zip(texts, lines, strict=True)
+    ]
+
+
 def check(line: Mapping[str, Any]) -> str:
     """ "best converged at 0.15"; without the radius where the attacks compared have several.
 

@@ -49,13 +49,14 @@ def curves(results: Sequence[Line]) -> list[Curve]:
       results: lines of results.jsonl with conditions.
     """
     points = [line for line in tables.distinct(results) if lines.is_curve(line)]
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in points:
-        group = (labels.weights(line["attacked"]), labels.images(line["conditions"]))
+    groups: dict[tuple[str, str, int], list[Line]] = {}
+    for name, line in zip(labels.all_weights(points), points, strict=True):
+        conditions = line["conditions"]
+        group = (name, labels.images(conditions), conditions["seed"])
         groups.setdefault(group, []).append(line)
     return [
         _curve(name, last, of_group)
-        for (name, _), of_group in groups.items()
+        for (name, *_), of_group in groups.items()
         for last in of_group
         if not any(_continues(other, last) for other in of_group)
     ]

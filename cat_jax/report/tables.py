@@ -125,8 +125,8 @@ def _sources(
     if not results:
         return [Source(workdir.name, f"{workdir.name}: no results yet", "", {})]
     groups: dict[tuple[str, str], dict[str, str]] = {}
-    for line in results:
-        name = f"{workdir.name}, {labels.weights(line['attacked'])}"
+    for text, line in zip(labels.all_weights(results), results, strict=True):
+        name = f"{workdir.name}, {text}"
         group = groups.setdefault((name, labels.images(line["conditions"])), {})
         group[condition_key(line)] = _cell(line["outcome"])
     sources = [Source(workdir.name, *group, cells) for group, cells in groups.items()]
@@ -187,10 +187,9 @@ def named(results: Sequence[Line]) -> list[tuple[str, Line]]:
     """Lines of results.jsonl with labels such as "best pgd20 at 0.15", curves aside."""
     shown = [line for line in results if not lines.is_curve(line)]
     attacks = labels.attacks([line["conditions"] for line in shown])
-    return [
-        (f"{labels.weights(line['attacked'])} {attack}", line)
-        for attack, line in zip(attacks, shown, strict=True)
-    ]
+    weights = labels.all_weights(shown)
+    names = (f"{of} {attack}" for of, attack in zip(weights, attacks, strict=True))
+    return list(zip(names, shown, strict=True))
 
 
 def checks_list(workdir: pathlib.Path) -> str:

@@ -79,15 +79,20 @@ def replace(file: pathlib.Path, records: Sequence[Line]) -> None:
 
 
 def newest(records: Sequence[Line]) -> list[Line]:
-    """The lines of each checkpoint at its last step; all lines of weights from a file."""
-    steps: dict[str, int] = {}
+    """The lines of the newest weights of each checkpoint; all lines of weights from a file.
+
+    The newest are those of the last step; of several, as after a training that began anew, those
+    of the last line.
+    """
+    latest: dict[str, tuple[int, str]] = {}
     for line in records:
-        if (step := line["attacked"]["step"]) is not None:
-            name = line["attacked"]["checkpoint"]
-            steps[name] = max(step, steps.get(name, 0))
-    return [
-        line
-        for line in records
-        if line["attacked"]["step"] is None
-        or line["attacked"]["step"] == steps[line["attacked"]["checkpoint"]]
-    ]
+        attacked = line["attacked"]
+        if (step := attacked["step"]) is not None:
+            name, own = attacked["checkpoint"], (step, attacked["weights"])
+            latest[name] = own if step >= latest.get(name, own)[0] else latest[name]
+    return [line for line in records if _is_newest(line["attacked"], latest)]
+
+
+def _is_newest(attacked: Line, latest: Mapping[str, tuple[int, str]]) -> bool:
+    own = (attacked["step"], attacked["weights"])
+    return attacked["step"] is None or latest[attacked["checkpoint"]] == own
