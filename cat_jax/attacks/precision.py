@@ -33,8 +33,9 @@ def on_rounded(logits_fn: LogitsFn, images: Array) -> Partial:
 
 class _OnRounded(Frozen):
     def __call__(self, logits_fn: LogitsFn, images: Array, candidate: Array) -> Array:
-        rounded = inwards(candidate, images).astype(candidate.dtype)
-        through = candidate + lax.stop_gradient(rounded - candidate)
+        point = lax.stop_gradient(candidate)  # older versions of JAX cannot differentiate nextafter
+        rounded = inwards(point, images).astype(candidate.dtype)
+        through = candidate + (rounded - point)
         return logits_fn(through.astype(images.dtype))
 
     def __eq__(self, other: object) -> bool:
