@@ -159,6 +159,7 @@ def test_a_mask_network_and_a_data_set_of_ones_own_are_trained_with():
     assert shapes == {"Dense_0": {"kernel": (1, 1), "bias": (1,)}}
     batch = {"image": np.zeros((1, 16, 8, 8, 1), np.uint8), "label": np.zeros((1, 16), np.int32)}
     made.step_fn.lower(state, batch, jax.random.key(0))
+    small_runs.experiment(config(batch_size=1))  # Which has no batch norm to refuse.
 
 
 def test_an_attack_takes_fields_of_the_tests_and_a_name_that_is_free(monkeypatch):

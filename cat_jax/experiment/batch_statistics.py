@@ -8,6 +8,7 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from cat_jax.errors import UsageError
+from cat_jax.networks.record import training_mode
 from cat_jax.types import Array
 
 
@@ -56,4 +57,4 @@ def _forward(module: nn.Module, *inputs: Array) -> object:
     if hasattr(module, "axis_name"):
         module = module.clone(axis_name=None)
     variables = module.init(jax.random.key(0), *inputs)
-    return module.apply(variables, *inputs, train=True, mutable=["batch_stats"])
+    return module.apply(variables, *inputs, **training_mode(module), mutable=["batch_stats"])

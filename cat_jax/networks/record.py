@@ -155,6 +155,11 @@ def record_of(module: nn.Module) -> Network | None:
     return max(filter(fits, every()), key=lambda record: len(record.bound), default=None)
 
 
+def training_mode(module: nn.Module) -> dict[str, Any]:
+    """The keyword arguments by which a network is called in training mode."""
+    return {"train": True} if takes_train(module) else {}
+
+
 def takes_train(module: nn.Module | type[nn.Module]) -> bool:
     """Whether a network differs in training: it may leave train= out of its signature if not."""
     return "train" in inspect.signature(module.__call__).parameters

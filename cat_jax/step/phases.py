@@ -15,7 +15,7 @@ from jax import lax
 
 from cat_jax.errors import UsageError
 from cat_jax.methods import Method
-from cat_jax.networks.record import takes_train
+from cat_jax.networks.record import training_mode
 from cat_jax.step.state import NetworkState, variables_of
 from cat_jax.step.weight_perturbation import perturbation
 from cat_jax.types import DEVICES, Apply, Array, PyTree, Views
@@ -34,9 +34,9 @@ def forward(
     """
     if not train:
         return cast(Array, module.apply(variables_of(net), *inputs)), net
-    modes: dict[str, Any] = {"train": True} if takes_train(module) else {}
+    mode = training_mode(module)
     try:
-        output, new = module.apply(variables_of(net), *inputs, **modes, mutable=["batch_stats"])
+        output, new = module.apply(variables_of(net), *inputs, **mode, mutable=["batch_stats"])
     except flax.errors.InvalidRngError as error:
         raise UsageError(
             f"{type(module).__name__} draws random numbers in training, as dropout does, which "

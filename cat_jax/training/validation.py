@@ -33,7 +33,7 @@ class Validator:
         self.split = dataset.test if config.selection == "test" else held_out
         self._classifier = experiment.classifier
         self._num_classes = dataset.spec.num_classes
-        self._trains_adversarially = config.method.name != "standard"
+        self._trains_adversarially = experiment.method.classifier_views != ("natural",)
         self._attack, self._probe = validation_attacks(config)
         self._batch_size = config.test.batch_size
         self._evaluator = Evaluator(
