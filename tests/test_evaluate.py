@@ -5,11 +5,11 @@ import functools
 import os
 import pathlib
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compiled_names
 from flax import linen as nn
 
 from cat_jax import attacks
@@ -65,11 +65,31 @@ def test_flags_depend_neither_on_batches_nor_on_devices(variables, split):
 
 
 def test_a_second_checkpoint_does_not_compile_again(variables, split):
-    once = functools.partial(chex.assert_max_traces(PGD.func, n=1), **PGD.keywords)
     run = evaluator()
-    for scale in (1, 2):
-        scaled = jax.tree.map(lambda leaf, scale=scale: scale * leaf, variables)
-        run(scaled, NAMED._replace(attack=once), split)
+    with compiled_names() as names:
+        for scale in (1, 2):
+            scaled = jax.tree.map(lambda leaf, scale=scale: scale * leaf, variables)
+            run(scaled, NAMED, split)
+    assert names.count("jit(attack_batch)") == 1
+
+
+def test_an_attack_that_reads_what_has_changed_is_compiled_again(variables, split):
+    """It may be a list, an object, or a number of the function around it."""
+    run, strength = evaluator(70), 0.0
+    strengths = [0.0]
+
+    def closed(logits_fn, images, labels, keys, *, epsilon):
+        return images + strength * (0.5 - images)
+
+    def listed(logits_fn, images, labels, keys, *, epsilon):
+        return images + strengths[0] * (0.5 - images)
+
+    for attack in (closed, listed):
+        strength, strengths[0] = 0.0, 0.0
+        named = NamedAttack("a", functools.partial(attack, epsilon=0.5))
+        assert run(variables, named, split).accuracy == 63 / 70
+        strength, strengths[0] = 1.0, 1.0
+        assert run(variables, named, split).accuracy < 0.6, "every image is grey"
 
 
 def test_attacks_of_one_name_and_other_arguments_are_two(variables, split):
@@ -85,10 +105,10 @@ def test_attacks_of_one_name_and_other_arguments_are_two(variables, split):
 
 
 def test_a_curve_falls_and_compiles_once(variables, split):
-    once = functools.partial(chex.assert_max_traces(PGD.func, n=1), **PGD.keywords)
-    run, named = evaluator(), NamedAttack("pgd2", once)
     radii = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0]
-    results = run.curve(variables, named, split, reversed(radii))
+    with compiled_names() as names:
+        results = evaluator().curve(variables, NAMED, split, reversed(radii))
+    assert names.count("jit(attack_batch)") == 1
     assert list(results) == radii
     accuracies = [result.accuracy for result in results.values()]
     assert accuracies == sorted(accuracies, reverse=True)

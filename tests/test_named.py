@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cat_jax import attacks, objectives
-from cat_jax.attacks.named import LOSSES, SPECIAL_CASES, NamedAttack
+from cat_jax.attacks.conditions import LOSSES, SPECIAL_CASES
+from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
 
 PGD = functools.partial(attacks.pgd, epsilon=8 / 255, step_size=0.003, num_steps=20)
@@ -130,6 +131,29 @@ def test_equal_attacks_are_equal_whatever_they_are_called():
 
     assert identity() == identity() and hash(identity()) == hash(identity())
     assert identity() != identity(epsilon=0.1) and identity(num_steps=1) != identity(num_steps=True)
-    start = np.zeros((1, 2, 2, 3))
+    start = jnp.zeros((1, 2, 2, 3))
     assert identity(start=start) == identity(start=start) != identity(start=start.copy())
     assert NamedAttack("a", attacks.restarts(PGD, 2)).identity != NamedAttack("a", PGD).identity
+    losses = [objectives.AdversarialMargin(kappa) for kappa in (1.0, 1.0, 2.0)]
+    one, same, other = (identity(loss=loss) for loss in losses)
+    assert one == same != other
+
+
+def test_the_state_that_an_attack_reads_is_part_of_it():
+    scale, seen = 1.0, []
+
+    def scaled(logits_fn, images, labels, keys, *, epsilon):
+        return images + scale * epsilon
+
+    def listing(logits_fn, images, labels, keys, *, epsilon):
+        seen.append(images.shape)
+        return images
+
+    def identity(attack):
+        return NamedAttack("a", functools.partial(attack, epsilon=0.1)).identity
+
+    before = identity(scaled)
+    scale = 2.0
+    assert before is not None and identity(scaled) not in (None, before)
+    assert identity(listing) is None, "a list may change at every call"
+    assert NamedAttack("a", functools.partial(PGD, start=np.zeros(3))).identity is None

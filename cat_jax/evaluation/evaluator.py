@@ -68,7 +68,7 @@ class Evaluator:
         mesh = Mesh(np.array(devices), (DEVICES,))
         self._split = NamedSharding(mesh, PartitionSpec(DEVICES))
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._compiled: dict[Hashable, Callable[..., Any]] = {}
+        self._compiled: dict[tuple[Hashable, int], Callable[..., Any]] = {}
 
     def __call__(
         self,
@@ -198,14 +198,18 @@ class Evaluator:
         return math.ceil(size / num_devices) * num_devices
 
     def _compile(self, named: NamedAttack) -> Callable[..., Any]:
-        """The function of (radius or None, variables, key, images, labels, indices)."""
-        identity = (named.identity, named.queries)
-        if identity not in self._compiled:
-            self._compiled[identity] = jax.jit(
-                functools.partial(attack_batch, self._classifier, named),
-                out_shardings=self._replicated,
-            )
-        return self._compiled[identity]
+        """The function of (radius or None, variables, key, images, labels, indices).
+
+        An attack that reads what may change, such as a list, is compiled at each call.
+        """
+        identity = named.identity
+        compiled = self._compiled.get((identity, named.queries))
+        if identity is None or compiled is None:
+            attack = functools.partial(attack_batch, self._classifier, named)
+            compiled = jax.jit(attack, out_shardings=self._replicated)
+            if identity is not None:
+                self._compiled[identity, named.queries] = compiled
+        return compiled
 
 
 def attack_batch(
