@@ -277,11 +277,11 @@ def test_an_nnx_model_in_training_mode(layer, in_lambda):
     for attack in ("pgd", "apgd", "square"):
         assert "call model.eval() first" in refusal(ATTACKS[attack], logits_fn, IMAGES, LABELS, KEY)
     (finding,) = checks.examine(logits_fn, IMAGES, LABELS, KEY, epsilon=0.1)
-    assert finding.name == "inference" and not finding.passed
+    assert finding.name == "inference_mode" and not finding.passed
     assert "model.eval()" in finding.text
     model.eval()
     assert np.abs(PGD(logits_fn, IMAGES, LABELS, KEY) - IMAGES).max() > 0.09
-    assert "inference" not in [
+    assert "inference_mode" not in [
         f.name for f in checks.examine(logits_fn, IMAGES, LABELS, KEY, epsilon=0.1)
     ]
 

@@ -16,8 +16,9 @@ from cat_jax.errors import UsageError
 from cat_jax.networks.norm import BatchNorm
 
 NAMES = (
-    "finite finite_gradients logits resolution answers repeatable independent zero_gradients "
-    "restarts growing_epsilon epsilon_one"
+    "finite_logits finite_gradients outputs_are_logits precision_suffices better_than_chance "
+    "repeatable_logits independent_of_batch nonzero_gradients more_starts_are_stronger "
+    "larger_epsilon_is_stronger epsilon_one_fools_all"
 ).split()
 EPSILON = 0.1
 KEY = jax.random.key(0)
@@ -172,13 +173,13 @@ def failed(found):
     [
         ({}, set()),
         ({"back": jax.nn.log_softmax}, set()),
-        ({"back": jax.nn.softmax}, {"logits"}),
-        ({"back": sigmoid}, {"logits"}),
+        ({"back": jax.nn.softmax}, {"outputs_are_logits"}),
+        ({"back": sigmoid}, {"outputs_are_logits"}),
         ({"front": with_a_root}, {"finite_gradients"}),
-        ({"back": steep}, {"zero_gradients", "epsilon_one"}),
-        ({"front": quantised}, {"zero_gradients", "epsilon_one"}),
-        ({"front": blind_to_noise}, {"growing_epsilon", "epsilon_one"}),
-        ({"front": same_noise}, {"independent"}),
+        ({"back": steep}, {"nonzero_gradients", "epsilon_one_fools_all"}),
+        ({"front": quantised}, {"nonzero_gradients", "epsilon_one_fools_all"}),
+        ({"front": blind_to_noise}, {"larger_epsilon_is_stronger", "epsilon_one_fools_all"}),
+        ({"front": same_noise}, {"independent_of_batch"}),
     ],
 )
 def test_each_mask_is_seen_by_the_check_that_is_for_it(weights, batch, mask, want):
@@ -189,10 +190,10 @@ def test_each_mask_is_seen_by_the_check_that_is_for_it(weights, batch, mask, wan
 @pytest.mark.parametrize(
     "mask, least",
     [
-        ({"back": undefined}, {"finite", "finite_gradients"}),
-        ({"front": normalised_by_the_batch}, {"independent"}),
-        ({"back": far_off}, {"resolution"}),
-        ({"back": one_answer}, {"answers", "epsilon_one"}),
+        ({"back": undefined}, {"finite_logits", "finite_gradients"}),
+        ({"front": normalised_by_the_batch}, {"independent_of_batch"}),
+        ({"back": far_off}, {"precision_suffices"}),
+        ({"back": one_answer}, {"better_than_chance", "epsilon_one_fools_all"}),
     ],
 )
 def test_attacks_may_go_wrong_besides(weights, batch, mask, least):
@@ -207,7 +208,7 @@ def test_an_untrained_network_does_not_pass(weights, batch, seed):
         w.std() * jax.random.normal(k, w.shape) for w, k in zip(weights, keys, strict=True)
     ]
     found = examine(version(untrained), batch)
-    assert "answers" in failed(found), found
+    assert "better_than_chance" in failed(found), found
 
 
 @pytest.mark.parametrize(
@@ -225,8 +226,8 @@ def test_a_finding_names_its_remedy(weights, batch, mask, words):
 
 def test_fresh_noise_is_seen(weights, batch):
     found = examine(Partial(fresh_noise, weights), batch)
-    assert {"repeatable", "independent"} <= failed(found), found
-    assert "EOT" in found["repeatable"].text
+    assert {"repeatable_logits", "independent_of_batch"} <= failed(found), found
+    assert "EOT" in found["repeatable_logits"].text
 
 
 @pytest.mark.parametrize(
@@ -240,19 +241,22 @@ def test_fresh_noise_is_seen(weights, batch):
 def test_the_curve_goes_from_a_quarter_of_epsilon_to_one(weights, batch, epsilon, at):
     found = examine(version(weights), batch, epsilon=epsilon)
     assert not failed(found), found
-    curve = found["growing_epsilon"].text.removesuffix(".").partition("epsilon: ")[2]
+    curve = found["larger_epsilon_is_stronger"].text.removesuffix(".").partition("by epsilon: ")[2]
     assert [point.partition(" at ")[2] for point in curve.split(", ")] == at
     if epsilon == 0:
         right = jnp.sum(jnp.argmax(network(weights, batch[0]), axis=-1) == batch[1])
         assert curve == f"{right} at 0, 0 at 1"
-        assert f"leaves {right} of 64 images right from 1 start, {right} from 5" in str(found)
+        assert (
+            f"leaves {right} of 64 images correct after 1 random start and {right} after 5"
+            in str(found)
+        )
 
 
 def test_wrong_everywhere_is_a_finding_about_the_answers_alone(weights, batch):
     images, labels = batch
     labels = (jnp.argmax(network(weights, images), axis=-1) + 1) % 10
     found = examine(version(weights), (images, labels))
-    assert failed(found) == {"answers"}, found
+    assert failed(found) == {"better_than_chance"}, found
     assert "epsilon: 0 at 0.025, 0 at 0.05, 0 at 0.1, 0 at 0.2, 0 at 0.4, 0 at 0.8, 0 at 1." in str(
         found
     )
@@ -312,10 +316,13 @@ def test_radii_double_as_far_as_one(epsilon, radii):
 
 def test_an_image_broken_at_first_may_not_stand_in_the_end():
     one, more = np.array([True, True, False, False]), np.array([True, False, False, True])
-    good = findings.restarts("PGD-10", one, one & more, 5)
-    assert good.passed and "2 of 4 images right from 1 start, 1 from 5; 0 that" in good.text
-    bad = findings.restarts("PGD-10", one, more, 5)
-    assert not bad.passed and "2 from 5; 1 that the first start breaks stand" in bad.text
+    good = findings.more_starts_are_stronger("PGD-10", one, one & more, 5)
+    assert (
+        good.passed
+        and "2 of 4 images correct after 1 random start and 1 after 5; 0 images" in good.text
+    )
+    bad = findings.more_starts_are_stronger("PGD-10", one, more, 5)
+    assert not bad.passed and "2 after 5; 1 images fooled by the first start" in bad.text
 
 
 @pytest.mark.parametrize(
@@ -330,13 +337,13 @@ def test_an_image_broken_at_first_may_not_stand_in_the_end():
 )
 def test_accuracy_may_rise_by_two_percent_or_one_image(right, total, passed):
     radii = [0.1 * (i + 1) for i in range(len(right))]
-    assert findings.growing_epsilon(right, radii, total).passed == passed
+    assert findings.larger_epsilon_is_stronger(right, radii, total).passed == passed
 
 
 @pytest.mark.parametrize("zero, total, passed", [(0, 64, True), (1, 64, False), (1, 100, True)])
 def test_one_percent_may_be_without_gradient(zero, total, passed):
     flat = np.arange(total) < zero
-    assert findings.gradients(flat, flat).passed == passed
+    assert findings.nonzero_gradients(flat, flat).passed == passed
 
 
 @pytest.mark.parametrize(
@@ -350,7 +357,7 @@ def test_one_percent_may_be_without_gradient(zero, total, passed):
     ],
 )
 def test_probabilities_are_told_from_logits(outputs, passed):
-    assert findings.are_logits(np.array(outputs)).passed == passed
+    assert findings.outputs_are_logits(np.array(outputs)).passed == passed
 
 
 @pytest.mark.parametrize(
@@ -359,7 +366,7 @@ def test_probabilities_are_told_from_logits(outputs, passed):
 )
 def test_rounding_is_no_difference(again, passed):
     once = np.array([[10.0, 1.0]])
-    for check in (findings.repeatable, findings.independent):
+    for check in (findings.repeatable_logits, findings.independent_of_batch):
         assert check(once, np.array([again])).passed == passed
         assert check(np.array([again]), np.array([again])).passed
 
@@ -377,11 +384,11 @@ def test_rounding_is_no_difference(again, passed):
     ],
 )
 def test_logits_are_resolved_by_their_dtype(logits, passed):
-    assert findings.resolution(np.array(logits, np.float32)).passed == passed
+    assert findings.precision_suffices(np.array(logits, np.float32)).passed == passed
 
 
 def test_float64_resolves_more():
-    assert findings.resolution(np.array([[1e8 + 16, 1e8, 1e8 - 8]])).passed
+    assert findings.precision_suffices(np.array([[1e8 + 16, 1e8, 1e8 - 8]])).passed
 
 
 @pytest.mark.parametrize(
@@ -396,5 +403,5 @@ def test_float64_resolves_more():
     ],
 )
 def test_answers_are_compared_with_chance(given, labels, passed):
-    found = findings.answers(np.eye(10)[given], np.array(labels))
+    found = findings.better_than_chance(np.eye(10)[given], np.array(labels))
     assert found.passed == passed, found

@@ -38,7 +38,14 @@ HONEST = {
     "fab_t": first(420),
     "standard": first(420),
 }
-NAMES = ["natural", "steps", "steps_unclipped", "converged", "black_box", "strongest"]
+NAMES = [
+    "attacks_lower_accuracy",
+    "more_steps_are_stronger",
+    "more_steps_are_stronger_unclipped",
+    "pgd_has_converged",
+    "gradient_attacks_suffice",
+    "standard_is_strongest",
+]
 
 
 def found(flags):
@@ -60,17 +67,20 @@ def test_an_honest_evaluation_passes_all_in_order():
         (["pgd20"], []),
         (["square"], []),
         (["standard"], []),
-        (["natural", "square"], ["natural"]),  # Square has no gradients to be held against.
-        (["natural", "pgd20"], ["natural"]),
-        (["pgd20", "pgd100"], ["steps", "converged"]),
+        (
+            ["natural", "square"],
+            ["attacks_lower_accuracy"],
+        ),  # Square has no gradients to be held against.
+        (["natural", "pgd20"], ["attacks_lower_accuracy"]),
+        (["pgd20", "pgd100"], ["more_steps_are_stronger", "pgd_has_converged"]),
         (["pgd20", "pgd100_unclipped"], []),
-        (["pgd20_unclipped", "pgd100_unclipped"], ["steps_unclipped"]),
+        (["pgd20_unclipped", "pgd100_unclipped"], ["more_steps_are_stronger_unclipped"]),
         (["square", "pgd20_unclipped"], []),
-        (["square", "pgd20"], ["black_box"]),
-        (["standard", "square"], ["strongest"]),
-        (["standard", "pgd20"], ["strongest"]),
+        (["square", "pgd20"], ["gradient_attacks_suffice"]),
+        (["standard", "square"], ["standard_is_strongest"]),
+        (["standard", "pgd20"], ["standard_is_strongest"]),
         (["standard", "pgd20_unclipped"], []),
-        (["standard", "fab_t"], ["black_box"]),
+        (["standard", "fab_t"], ["gradient_attacks_suffice"]),
     ],
 )
 def test_a_finding_is_there_if_its_attacks_are(names, want):
@@ -79,26 +89,28 @@ def test_a_finding_is_there_if_its_attacks_are(names, want):
 
 @pytest.mark.parametrize("name", ["fgsm", "pgd20_unclipped"])
 def test_no_attack_leaves_more_right_than_there_were(name):
-    finding = found(HONEST | {name: first(80)})["natural"]
+    finding = found(HONEST | {name: first(80)})["attacks_lower_accuracy"]
     assert not finding.passed
-    assert finding.text.startswith(f"Accuracy under {name} is +2.00 points from natural. No attack")
+    assert finding.text.startswith(f"Accuracy under {name} is 2.00 points above natural")
 
 
 def test_the_attack_nearest_to_natural_is_named():
-    text = found(HONEST)["natural"].text
-    assert text == "Accuracy under fgsm is -20.00 points from natural."
+    text = found(HONEST)["attacks_lower_accuracy"].text
+    assert "fgsm lowers accuracy least: 20.00 points below natural accuracy." in text
     # Other examples, as many: not above.
-    assert found({"natural": first(100), "fgsm": right(slice(100, 200))})["natural"].passed
+    assert found({"natural": first(100), "fgsm": right(slice(100, 200))})[
+        "attacks_lower_accuracy"
+    ].passed
 
 
 @pytest.mark.parametrize("more, passed", [(0, True), (20, True), (21, False), (600, False)])
 def test_pgd20_may_not_leave_much_for_more_steps(more, passed):
     """2 points are 20 of the examples."""
-    finding = found({"pgd20": first(400), "pgd100": first(400 + more)})["converged"]
+    finding = found({"pgd20": first(400), "pgd100": first(400 + more)})["pgd_has_converged"]
     assert finding.passed == passed
-    text = f"pgd100 leaves {more / 10:.2f} points less right than pgd20."
+    text = f"pgd100 lowers accuracy by {more / 10:.2f} points beyond pgd20."
     assert finding.text.startswith(text)
-    assert ("Quote PGD-100" in finding.text) == (not passed)
+    assert ("Report PGD-100" in finding.text) == (not passed)
 
 
 @pytest.mark.parametrize("suffix", ["", "_unclipped"])
@@ -110,11 +122,13 @@ def test_more_steps_may_not_do_worse(suffix, wins, losses, passed):
     """1 / 2 ** 6 is above 0.01, and 1 / 2 ** 7 is not."""
     long = right(slice(200), slice(300, 300 + wins))
     short = right(slice(200), slice(400, 400 + losses))
-    finding = found({f"pgd20{suffix}": short, f"pgd100{suffix}": long})[f"steps{suffix}"]
+    finding = found({f"pgd20{suffix}": short, f"pgd100{suffix}": long})[
+        f"more_steps_are_stronger{suffix}"
+    ]
     assert finding.passed == passed
-    counts = f"pgd100{suffix} alone breaks {wins}, pgd20{suffix} alone {losses} examples"
+    counts = f"Only pgd100{suffix} fools {wins} images, only pgd20{suffix} fools {losses} (p"
     assert finding.text.startswith(counts)
-    assert ("More steps do worse" in finding.text) == (not passed)
+    assert ("More steps make the attack weaker" in finding.text) == (not passed)
 
 
 @pytest.mark.parametrize(
@@ -147,16 +161,16 @@ def test_what_only_a_search_breaks_is_a_sign_of_masking(of, searched, passed, ca
         flags = {"fab_t": right(broken), "standard": right(broken, by_search)}
     else:
         flags = {"square": right(by_search), "pgd20": right(broken), "fgsm": first(50)}
-    finding = found(flags)["black_box"]
+    finding = found(flags)["gradient_attacks_suffice"]
     assert finding.passed == passed
-    assert finding.text.startswith(f"Square breaks {searched} of {of} examples that")
+    assert finding.text.startswith(f"Square fools {searched} of {of} images that withstand")
     assert ("masking" in finding.text) == (not passed)
 
 
 def test_few_examples_are_chance_and_a_small_share_is_allowed():
     def search(count, of):
         flags = {"square": right(slice(50, 50 + count), of=of), "pgd20": first(10, of=of)}
-        return found(flags)["black_box"].passed
+        return found(flags)["gradient_attacks_suffice"].passed
 
     assert search(2, 100) and not search(3, 100)
     assert search(20, 10_000) and not search(21, 10_000)
@@ -166,20 +180,20 @@ def test_square_is_held_against_all_gradients_of_its_own_ball():
     flags = {"square": right(slice(500, 550)), "pgd20": first(100), "natural": first(100)}
     unclipped = {"pgd20_unclipped": right(slice(500, 550))}
     for others in ({}, unclipped):
-        finding = found(flags | others)["black_box"]
+        finding = found(flags | others)["gradient_attacks_suffice"]
         assert not finding.passed
-        assert "50 of 1000 examples that pgd20 left right" in finding.text
+        assert "50 of 1000 images that withstand pgd20." in finding.text
     for name in ("pgd40_restarts5", "apgd_ce", "fab_t", "cw_inf"):
-        assert found(flags | {name: right(slice(490, 560))})["black_box"].passed
+        assert found(flags | {name: right(slice(490, 560))})["gradient_attacks_suffice"].passed
 
 
 @pytest.mark.parametrize("name, of_its_ball", [("pgd20", 1), ("square", 1), ("pgd20_unclipped", 0)])
 @pytest.mark.parametrize("missed, passed", [(0, True), (5, True), (6, False)])
 def test_the_standard_suite_is_the_strongest(name, of_its_ball, missed, passed):
     flags = {"standard": first(100), name: right(slice(200, 200 + missed)), "fgsm": first(90)}
-    finding = found(flags)["strongest"]
+    finding = found(flags)["standard_is_strongest"]
     assert finding.passed == (passed or not of_its_ball)
-    assert finding.text.startswith(f"Other attacks break {missed * of_its_ball} of 1000 examples")
+    assert finding.text.startswith(f"Other attacks fool {missed * of_its_ball} of 1000 images")
 
 
 def conditions(**attacks):
@@ -192,10 +206,12 @@ def conditions(**attacks):
 def test_with_conditions_only_equal_ones_are_compared():
     assert [f.name for f in checks.compare(HONEST, conditions())] == NAMES
     unlike = conditions(pgd100={"epsilon": 0.05}, pgd100_unclipped={"step_size": 0.02})
-    assert [f.name for f in checks.compare(HONEST, unlike)] == ["natural", "black_box", "strongest"]
+    assert [f.name for f in checks.compare(HONEST, unlike)] == [
+        *("attacks_lower_accuracy", "gradient_attacks_suffice", "standard_is_strongest")
+    ]
     # C&W in a larger ball breaks more: it does not speak against the standard suite.
     flags = {"standard": first(100), "cw_inf": first(300), "pgd20": first(90)}
-    assert not found(flags)["strongest"].passed
+    assert not found(flags)["standard_is_strongest"].passed
     larger = conditions(cw_inf={"epsilon": 0.3})
     (finding,) = checks.compare(flags, {name: larger[name] for name in flags})
     assert finding.passed and finding.attacks == ("standard", "pgd20")
@@ -203,14 +219,18 @@ def test_with_conditions_only_equal_ones_are_compared():
 
 def test_the_suite_with_fewer_queries_is_compared_under_its_own_name():
     flags = {"fab_t": first(100), "standard_q1000": first(150), "pgd20": first(90)}
-    black_box, strongest = checks.compare(flags)
-    assert black_box.attacks == ("fab_t", "standard_q1000") and not black_box.passed
-    assert strongest.attacks == ("standard_q1000", "pgd20")
+    square, standard = checks.compare(flags)
+    assert square.attacks == ("fab_t", "standard_q1000") and not square.passed
+    assert standard.attacks == ("standard_q1000", "pgd20")
 
 
 def test_weaker_than_others_by_few_examples_is_chance():
-    assert found({"standard": right(of=10), "pgd20": first(2, of=10)})["strongest"].passed
-    assert not found({"standard": right(of=10), "pgd20": first(3, of=10)})["strongest"].passed
+    assert found({"standard": right(of=10), "pgd20": first(2, of=10)})[
+        "standard_is_strongest"
+    ].passed
+    assert not found({"standard": right(of=10), "pgd20": first(3, of=10)})[
+        "standard_is_strongest"
+    ].passed
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ def warnings(*history, num_examples=1000, num_classes=10):
 @pytest.mark.parametrize(
     "history, word",
     [
-        ([CHANCE] * 3, "10.5%, has not left chance (10.0%)"),
+        ([CHANCE] * 3, "(10.5%) has been at chance (10.0%)"),
         ([FINE, FINE | {"robust": 0.02, "fgsm": 0.7}], "70.0% under FGSM but 2.0% under PGD"),
         ([FINE | {"zero_gradients": 0.3}], "At 30.0% of the validation images"),
-        ([FINE | {"mask": 0.01}], "The mean of M is 0.010"),
+        ([FINE | {"mask": 0.01}], "The mean of the mask M is 0.010"),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line(history, word):
@@ -80,7 +80,7 @@ def test_chance_is_the_share_of_the_most_frequent_class():
     weak = [FINE | {"natural": 0.4, "robust": 0.31, "fgsm": 0.35, "answers": 5}] * 3
     assert checks.warnings(weak, num_examples=5000, num_classes=10) == []
     (text,) = checks.warnings(weak, num_examples=5000, num_classes=10, majority=0.32)
-    assert "31.0%, has not left chance (32.0%)" in text
+    assert "(31.0%) has been at chance (32.0%)" in text
 
 
 def test_plain_training_is_not_warned_of_weakness():

@@ -11,7 +11,7 @@ from cat_jax import data
 from cat_jax.checks.findings import Finding
 from cat_jax.configs import digits
 from cat_jax.evaluation import result_lines
-from cat_jax.evaluation.budget import budget
+from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.results import Result
 from cat_jax.experiment import settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
@@ -148,13 +148,19 @@ def result(name, excess, queries=20, clipped=True):
 
 
 def test_the_budget_says_which_attacks_were_held_to_the_pixel_range():
-    both = budget([result("pgd20", 1e-8), result("pgd20_unclipped", 2e-8, clipped=False)])
+    both = attacks_stay_in_ball(
+        [result("pgd20", 1e-8), result("pgd20_unclipped", 2e-8, clipped=False)]
+    )
     assert both.passed and both.attacks == ("pgd20", "pgd20_unclipped")
-    assert "100 adversarial images leave their balls by at most 2.0e-08" in both.text
-    assert "pgd20 stay in [0, 1] too, pgd20_unclipped were not held to it" in both.text
-    free = budget([result("pgd20_unclipped", -0.0, clipped=False)])
+    assert "100 adversarial images leave their ball by at most 2.0e-08" in both.text
+    assert "pgd20 also stay in [0, 1]; pgd20_unclipped are not clipped to it" in both.text
+    free = attacks_stay_in_ball([result("pgd20_unclipped", -0.0, clipped=False)])
     assert "by at most 0.0e+00 (pgd20_unclipped)" in free.text and "-0" not in free.text
-    assert "none was held to [0, 1] (pgd20_unclipped are not clipped)" in free.text
-    assert budget([result("pgd20", 1e-8)]).text.endswith("none leaves [0, 1] by more.")
-    assert not budget([result("pgd20", 1e-3)]).passed
-    assert budget([result("natural", 0.0, queries=0)]).text == "Nothing was attacked."
+    assert "none is clipped to [0, 1] (pgd20_unclipped)" in free.text
+    assert attacks_stay_in_ball([result("pgd20", 1e-8)]).text.endswith(
+        "none leaves [0, 1] by more."
+    )
+    assert not attacks_stay_in_ball([result("pgd20", 1e-3)]).passed
+    assert (
+        attacks_stay_in_ball([result("natural", 0.0, queries=0)]).text == "No image was attacked."
+    )

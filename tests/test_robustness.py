@@ -162,22 +162,17 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys)
         if check["attacked"]["checkpoint"] == "best"
     ]
     assert of_best == [
-        *("budget", "natural", "finite", "finite_gradients", "logits", "resolution", "answers"),
-        *(
-            "repeatable",
-            "independent",
-            "zero_gradients",
-            "restarts",
-            "growing_epsilon",
-            "epsilon_one",
-        ),
+        *("attacks_stay_in_ball", "attacks_lower_accuracy", "finite_logits", "finite_gradients"),
+        *("outputs_are_logits", "precision_suffices", "better_than_chance", "repeatable_logits"),
+        *("independent_of_batch", "nonzero_gradients", "more_starts_are_stronger"),
+        *("larger_epsilon_is_stronger", "epsilon_one_fools_all"),
     ]
     for check in checks[: len(of_best)]:
         name, outcome = check["conditions"]["check"], check["outcome"]
         verdict = "ok" if outcome["passed"] else "FAILED"
         name = f"best {name} at 0.15 on 40 (balanced, seed 0)"
         assert f"{name}: {verdict}: {outcome['text']}" in output
-    assert "last budget" not in output, "last/ is best/ again"
+    assert "last attacks_stay" not in output, "last/ is best/ again"
 
 
 def test_findings_are_computed_again_only_by_other_code_or_under_other_conditions(

@@ -1,4 +1,4 @@
-"""Checks that expose a training gone wrong, and a robustness that is not there."""
+"""Checks for false robustness (gradient masking) and for failed training."""
 
 from cat_jax.checks.classifier import examine
 from cat_jax.checks.comparison import compare

@@ -1,4 +1,4 @@
-"""What the accuracies under several attacks, held together, reveal about each."""
+"""Checks that compare the results of several attacks on the same images."""
 
 import json
 import re
@@ -11,66 +11,67 @@ from cat_jax.checks.findings import Finding, finding
 from cat_jax.errors import UsageError
 
 Flags = Mapping[str, np.ndarray]
-Threats = Mapping[str, Any]  # By attack: equal for attacks that are in the same ball.
+Groups = Mapping[str, Any]  # By attack: equal values for attacks that may be compared.
 
-CASCADE = ("apgd_ce", "apgd_t", "fab_t", "standard")  # AutoAttack's, each after those before it.
-SIGNIFICANT = 0.01
-SEARCHED = 0.002  # Of the examples: AutoAttack warns from 0.2 points.
-STRONGER = 0.005
-UNFINISHED = 0.02
-FEW = 3  # So many examples are chance, whatever their share.
+CASCADE = ("apgd_ce", "apgd_t", "fab_t", "standard")  # AutoAttack's attacks, in its order.
+SIGNIFICANCE = 0.01
+MAX_SQUARE_SHARE = 0.002  # AutoAttack warns from 0.2 points too.
+MAX_MISSED_SHARE = 0.005
+MAX_GAIN = 0.02  # Of PGD-100 over PGD-20, in accuracy.
+MIN_COUNT = 3  # Fewer images than this are chance, whatever their share.
 
 
 def compare(
     flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Finding]:
-    """Checks that the accuracies of an honest evaluation pass; each only if its attacks are there.
+    """Runs the checks whose attacks are in `flags`; each passes for an honest evaluation.
 
-    Only attacks in the same ball are compared, and PGD-20 with PGD-100 only if the number of steps
-    is all that differs.
+    Only attacks in the same ball are compared, and PGD-20 with PGD-100 only if they differ in
+    nothing but the number of steps.
 
     Args:
-      flags: by the name of an attack, bool [N]: is the example still right? "natural" is no attack.
-        Those of `CASCADE` are each of what withstands the ones before it too: "standard", of all
-        four; "standard_q1000" is the same with another number of Square's queries.
-      conditions: of each attack, as `NamedAttack.conditions` has them. By default names that end in
-        "_unclipped" are of one threat model, and all others of another.
+      flags: by attack, bool [N]: whether the image is still correct. "natural" is no attack. An
+        attack of `CASCADE` includes those before it; "standard" includes all, as does
+        "standard_q1000" with another number of queries of Square.
+      conditions: by attack, as in `NamedAttack.conditions`. By default, attacks whose names end in
+        "_unclipped" share one threat model, and all others another.
 
     Returns:
-      Of natural, steps, steps_unclipped, converged, black_box and strongest those that there are,
-      in this order.
+      attacks_lower_accuracy, more_steps_are_stronger, more_steps_are_stronger_unclipped,
+      pgd_has_converged, gradient_attacks_suffice and standard_is_strongest, in this order, without
+      those whose attacks are absent.
 
     Raises:
-      UsageError: unless all flags are bool, of the same length, and of one example at least.
+      UsageError: unless all flags are bool, have the same length, and are not empty.
     """
     _check(flags)
     threats, settings = _threats(flags, conditions), _settings(flags, conditions)
-    rows = [
-        _natural(flags),
-        _steps("steps", flags, settings, "pgd20", "pgd100"),
-        _steps("steps_unclipped", flags, settings, "pgd20_unclipped", "pgd100_unclipped"),
-        _converged(flags, settings),
-        _black_box(flags, threats),
-        _strongest(flags, threats),
+    findings = [
+        _attacks_lower_accuracy(flags),
+        _more_steps_are_stronger(flags, settings, ""),
+        _more_steps_are_stronger(flags, settings, "_unclipped"),
+        _pgd_has_converged(flags, settings),
+        _gradient_attacks_suffice(flags, threats),
+        _standard_is_strongest(flags, threats),
     ]
-    return [row for row in rows if row is not None]
+    return [finding for finding in findings if finding is not None]
 
 
-def _threats(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) -> Threats:
+def _threats(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) -> Groups:
     if conditions is None:
         return {name: name.endswith("_unclipped") for name in flags}
     ball = ("norm", "epsilon", "clipped")
     return {name: tuple(conditions[name].get(field) for field in ball) for name in flags}
 
 
-def _settings(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) -> Threats:
-    """By attack: equal for attacks that differ in their number of steps alone."""
+def _settings(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) -> Groups:
+    """By attack: equal for attacks that differ only in their number of steps."""
     if conditions is None:
         return _threats(flags, None)
-    aside = {"attack", "num_steps"}
+    ignored = {"attack", "num_steps"}
     return {
         name: json.dumps(
-            {k: v for k, v in conditions[name].items() if k not in aside},
+            {k: v for k, v in conditions[name].items() if k not in ignored},
             sort_keys=True,
             allow_nan=False,
         )
@@ -79,125 +80,144 @@ def _settings(flags: Flags, conditions: Mapping[str, Mapping[str, Any]] | None) 
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """P(at most `wins` heads in wins + losses tosses of a fair coin); 1 without tosses."""
+    """P(at most `wins` heads in wins + losses tosses of a fair coin); 1 without tosses.
+
+    The result is exact, because Python's integers have no limit.
+    """
     tosses = wins + losses
-    ways, total = 1, 0  # Exact: Python's integers are as long as it takes.
+    ways, total = 1, 0
     for heads in range(wins + 1):
-        total += ways  # math.comb(tosses, heads), by its neighbour: 10,000 anew take seconds.
+        total += ways  # math.comb(tosses, heads), which would take seconds for 10,000 tosses.
         ways = ways * (tosses - heads) // (heads + 1)
     return total / 2**tosses
 
 
-def _natural(flags: Flags) -> Finding | None:
+def _attacks_lower_accuracy(flags: Flags) -> Finding | None:
     if "natural" not in flags or len(flags) < 2:
         return None
     natural = int(flags["natural"].sum())
-    gained = {name: int(f.sum()) - natural for name, f in flags.items() if name != "natural"}
-    name = max(gained, key=lambda name: gained[name])
+    gains = {name: int(f.sum()) - natural for name, f in flags.items() if name != "natural"}
+    name = max(gains, key=lambda name: gains[name])
+    points = 100 * abs(gains[name]) / _count(flags)
     number = (
-        f"Accuracy under {name} is {100 * gained[name] / _count(flags):+.2f} points from natural."
+        f"Of all attacks, {name} lowers accuracy least: {points:.2f} points below natural accuracy."
+        if gains[name] <= 0
+        else f"Accuracy under {name} is {points:.2f} points above natural accuracy."
     )
     meaning = (
-        "No attack may leave more right than there were: were both run on the same weights and "
-        "images, in inference mode, and does the attack ascend?"
+        "No attack should raise accuracy. Check that both used the same weights and images in "
+        "inference mode, and that the attack maximises its loss."
     )
-    return _of(flags, finding("natural", gained[name] <= 0, number, meaning))
+    passed = gains[name] <= 0
+    return _compared(flags, finding("attacks_lower_accuracy", passed, number, meaning))
 
 
-def _steps(name: str, flags: Flags, settings: Threats, short: str, long: str) -> Finding | None:
-    """Among the examples that only one of them broke: is it too often the shorter attack?"""
+def _more_steps_are_stronger(flags: Flags, settings: Groups, suffix: str) -> Finding | None:
+    """Tests whether the shorter attack fools too many of the images that only one of them fools."""
+    short, long = f"pgd20{suffix}", f"pgd100{suffix}"
     if not {short, long} <= set(flags) or settings[short] != settings[long]:
         return None
     wins = int(np.sum(flags[short] & ~flags[long]))
     losses = int(np.sum(flags[long] & ~flags[short]))
     p = sign_test(wins, losses)
-    number = f"{long} alone breaks {wins}, {short} alone {losses} examples (p = {p:.2g})."
+    number = f"Only {long} fools {wins} images, only {short} fools {losses} (p = {p:.2g})."
     meaning = (
-        "More steps do worse: the loss misleads its own ascent, by masked gradients or a step too "
-        "large. Try a smaller step, APGD, and an attack without gradients (Square)."
+        "More steps make the attack weaker: masked gradients or a step that is too large mislead "
+        "it. Try a smaller step, APGD, and an attack without gradients (Square)."
     )
-    return _of((short, long), finding(name, p >= SIGNIFICANT, number, meaning))
+    name = f"more_steps_are_stronger{suffix}"
+    return _compared((short, long), finding(name, p >= SIGNIFICANCE, number, meaning))
 
 
-def _converged(flags: Flags, settings: Threats) -> Finding | None:
-    both = ("pgd20", "pgd100")
-    if not set(both) <= set(flags) or settings["pgd20"] != settings["pgd100"]:
+def _pgd_has_converged(flags: Flags, settings: Groups) -> Finding | None:
+    attacks = ("pgd20", "pgd100")
+    if not set(attacks) <= set(flags) or settings["pgd20"] != settings["pgd100"]:
         return None
-    lost = int(flags["pgd20"].sum()) - int(flags["pgd100"].sum())
-    share = lost / _count(flags)
-    number = f"pgd100 leaves {100 * share:.2f} points less right than pgd20."
-    meaning = (
-        "PGD-20 ends before it has done its worst: its accuracy is too high for this classifier. "
-        "Quote PGD-100, or AutoAttack."
+    count = int(flags["pgd20"].sum()) - int(flags["pgd100"].sum())
+    gain = count / _count(flags)
+    number = (
+        f"pgd100 lowers accuracy by {100 * gain:.2f} points beyond pgd20."
+        if gain >= 0
+        else f"pgd100 leaves accuracy {-100 * gain:.2f} points above pgd20."
     )
-    return _of(both, finding("converged", share <= UNFINISHED or lost < FEW, number, meaning))
+    meaning = (
+        "20 steps are too few for this classifier, so accuracy under PGD-20 is too high. Report "
+        "PGD-100 or AutoAttack."
+    )
+    passed = gain <= MAX_GAIN or count < MIN_COUNT
+    return _compared(attacks, finding("pgd_has_converged", passed, number, meaning))
 
 
-def _black_box(flags: Flags, threats: Threats) -> Finding | None:
-    """Of the cascade, what its last attack, Square, adds; or Square alone beside all the others."""
+def _gradient_attacks_suffice(flags: Flags, threats: Groups) -> Finding | None:
+    """Compares Square with the cascade before it, or with all other attacks in its ball."""
     standard, square = (_with_queries(name, flags) for name in ("standard", "square"))
     if standard and "fab_t" in flags:
-        missed, by = flags["fab_t"] & ~flags[standard], "the cascade before it"
-        compared = ["fab_t", standard]
-    elif square and (others := _same_ball(square, flags, threats, {square, standard})):
-        missed, by = ~flags[square] & _right_under_all(others), ", ".join(others)
-        compared = [square, *others]
+        missed, others = flags["fab_t"] & ~flags[standard], ["APGD and FAB"]
+        attacks = ["fab_t", standard]
+    elif square and (same_ball := _same_ball(square, flags, threats, {square, standard})):
+        missed, others = ~flags[square] & _correct_under_all(same_ball), list(same_ball)
+        attacks = [square, *same_ball]
     else:
         return None
-    number = f"Square breaks {missed.sum()} of {len(missed)} examples that {by} left right."
+    number = f"Square fools {missed.sum()} of {len(missed)} images that withstand {_join(others)}."
     meaning = (
-        "A search without gradients finds what gradients hide (masking): accuracies under "
-        "attacks by gradient are too high. Report the least over all attacks, with Square at more "
-        "queries, and look for what masks them."
+        "An attack without gradients fools images that gradient attacks miss (gradient masking): "
+        "accuracy under gradient attacks is too high. Report the lowest accuracy of all attacks, "
+        "with more queries of Square, and look for what masks the gradient."
     )
-    return _of(compared, finding("black_box", _is_rare(missed, SEARCHED), number, meaning))
+    passed = _is_rare(missed, MAX_SQUARE_SHARE)
+    return _compared(attacks, finding("gradient_attacks_suffice", passed, number, meaning))
 
 
-def _strongest(flags: Flags, threats: Threats) -> Finding | None:
+def _standard_is_strongest(flags: Flags, threats: Groups) -> Finding | None:
     standard = _with_queries("standard", flags)
     others = _same_ball(standard, flags, threats, {*CASCADE, standard}) if standard else {}
     if not others:
         return None
-    missed = flags[standard] & ~_right_under_all(others)
-    number = (
-        f"Other attacks break {missed.sum()} of {len(missed)} examples that AutoAttack left right."
-    )
+    missed = flags[standard] & ~_correct_under_all(others)
+    number = f"Other attacks fool {missed.sum()} of {len(missed)} images that withstand AutoAttack."
     meaning = (
-        "It should be the strongest: was it run on the same weights? Its "
-        "accuracy is too high: report the least over all attacks."
+        "AutoAttack should be the strongest attack. Check that all attacks used the same weights; "
+        "report the lowest accuracy of all attacks."
     )
-    return _of(
-        (standard, *others), finding("strongest", _is_rare(missed, STRONGER), number, meaning)
-    )
+    passed = _is_rare(missed, MAX_MISSED_SHARE)
+    attacks = (standard, *others)
+    return _compared(attacks, finding("standard_is_strongest", passed, number, meaning))
 
 
-def _of(attacks: Collection[str], row: Finding) -> Finding:
-    """The finding with the attacks that it compares."""
-    return row._replace(attacks=tuple(attacks))
+def _join(names: Collection[str]) -> str:
+    """ "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _compared(attacks: Collection[str], finding: Finding) -> Finding:
+    """The finding with the names of the attacks that it compares."""
+    return finding._replace(attacks=tuple(attacks))
 
 
 def _with_queries(name: str, flags: Flags) -> str:
-    """ "standard", or "standard_q1000" if that was run; "" for none of them."""
+    """The attack of this name, or with a number of queries such as "standard_q1000"; or ""."""
     return next((attack for attack in flags if re.fullmatch(rf"{name}(_q\d+)?", attack)), "")
 
 
 def _same_ball(
-    attack: str, flags: Flags, threats: Threats, without: Collection[str]
+    attack: str, flags: Flags, threats: Groups, without: Collection[str]
 ) -> dict[str, np.ndarray]:
-    """The attacks in the ball of `attack`, but for those in `without`."""
+    """The flags of the other attacks in the ball of `attack`, except natural and `without`."""
     return {
-        name: right
-        for name, right in flags.items()
+        name: correct
+        for name, correct in flags.items()
         if name not in {"natural", *without} and threats[name] == threats[attack]
     }
 
 
-def _right_under_all(flags: Flags) -> np.ndarray:
+def _correct_under_all(flags: Flags) -> np.ndarray:
     return np.all(list(flags.values()), axis=0)
 
 
 def _is_rare(missed: np.ndarray, share: float) -> bool:
-    return bool(missed.sum() < FEW or missed.mean() <= share)
+    return bool(missed.sum() < MIN_COUNT or missed.mean() <= share)
 
 
 def _count(flags: Flags) -> int:
@@ -205,10 +225,10 @@ def _count(flags: Flags) -> int:
 
 
 def _check(flags: Flags) -> None:
-    forms = {name: f"{right.dtype}{list(right.shape)}" for name, right in flags.items()}
+    forms = {name: f"{values.dtype}{list(values.shape)}" for name, values in flags.items()}
     is_fine = all(f.dtype == bool and f.ndim == 1 and len(f) for f in flags.values())
     if not is_fine or len(set(forms.values())) > 1:
         raise UsageError(
             f"Flags are {', '.join(f'{name}: {form}' for name, form in forms.items())}; expected "
-            "bool [N] with one N, from 1: give the flags of the same examples."
+            "bool [N] with the same N of at least 1: pass the flags of the same images."
         )

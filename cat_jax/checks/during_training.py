@@ -1,4 +1,4 @@
-"""Warnings for a training that has gone wrong, from the numbers of its validations."""
+"""Warnings about failing training, from the numbers of its validations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,18 +11,18 @@ from cat_jax.intervals import wilson
 from cat_jax.types import Array, LogitsFn
 
 PATIENCE = 3  # Validations at chance before a warning.
-GAP = 0.2  # Accuracy under FGSM less that under PGD, at which one step explains the defence.
-ZERO_SHARE = 0.1
-COLLAPSED = 0.05  # A mean mask below this leaves the classifier nothing to defend against.
+MAX_FGSM_GAP = 0.2  # Accuracy under FGSM minus accuracy under PGD.
+MAX_ZERO_SHARE = 0.1
+MIN_MASK_MEAN = 0.05  # Below this the classifier sees hardly any perturbation.
 
 
 def zero_gradients(logits_fn: LogitsFn, images: Array, labels: Array) -> Array:
-    """The share of images at which the cross-entropy's input gradient is exactly zero.
+    """The share of images at which the input gradient of the cross-entropy is exactly zero.
 
-    In float32 that takes logits about 100 apart, or units that are all dead.
+    In float32 this happens if logits are about 100 apart or all units are dead.
 
     Args:
-      logits_fn: images -> logits [B, K], as for the attacks.
+      logits_fn: images -> logits [B, K], as in the attacks.
       images: [B, H, W, C] in [0, 1].
       labels: [B].
     """
@@ -39,7 +39,7 @@ def _zero_gradients(logits_fn: LogitsFn, images: Array, labels: Array) -> Array:
 
 
 def num_answers(logits_fn: LogitsFn, images: Array) -> int:
-    """The number of classes that a classifier answers on `images`: 1 if they are all the same."""
+    """The number of classes that a classifier predicts on `images`; 1 if all are the same."""
     pytree, _ = as_logits_fn(logits_fn, images)
     return len(jnp.unique(_answers(pytree, images)))
 
@@ -57,16 +57,16 @@ def warnings(
     majority: float | None = None,
     adversarial: bool = True,
 ) -> list[str]:
-    """Warnings of the newest validation; empty if all is well.
+    """Warnings about the newest validation; empty if nothing is wrong.
 
     Args:
-      history: of each validation so far, "natural", "robust" (PGD), "fgsm", "zero_gradients" and
-        "mask": accuracies, and shares. And "answers", the number of classes answered, if it was
-        counted.
-      num_examples: number of images that were validated on.
+      history: scores of each validation so far: the accuracies "natural", "robust" (PGD) and
+        "fgsm", the share "zero_gradients", the mean "mask" and, if counted, "answers", the number
+        of predicted classes.
+      num_examples: number of validation images.
       num_classes: K.
-      majority: share of the most frequent class among them; 1 / K if it is not given.
-      adversarial: False for plain training, whose low robust accuracy is no news.
+      majority: share of the most frequent class among them; default: 1 / K.
+      adversarial: False for plain training, where low robust accuracy is expected.
     """
     now, messages = history[-1], []
     chance = max(1 / num_classes, majority or 0.0)
@@ -77,24 +77,24 @@ def warnings(
 
     if _is_constant(now, 1.5 / num_classes if majority is None else chance, num_examples):
         messages.append(
-            "The classifier answers one class for every image (accuracy "
-            f"{now['natural']:.1%}): no attack changes that, and it is not learning. "
+            "The classifier predicts one class for every image (accuracy "
+            f"{now['natural']:.1%}): it is not learning, and no attack changes its answers. "
             "Try a smaller config.attack.epsilon or learning rate."
         )
     elif adversarial and len(history) >= PATIENCE and all(map(at_chance, history[-PATIENCE:])):
         messages.append(
-            f"Accuracy under attack, {now['robust']:.1%}, has not left chance "
+            f"Accuracy under attack ({now['robust']:.1%}) has been at chance "
             f"({chance:.1%}) for {PATIENCE} validations: the classifier is not learning. "
             "Try a smaller config.attack.epsilon or learning rate; with weight perturbation, a "
             "smaller config.awp.gamma or a later config.awp.warmup_epochs."
         )
     if not adversarial:
         return messages
-    return messages + _of_attacks(now)
+    return messages + _attack_warnings(now)
 
 
 def _is_constant(now: Mapping[str, float], chance: float, num_examples: int) -> bool:
-    """Does the classifier answer one class? Without a count: does no attack change an answer?"""
+    """Whether the classifier predicts one class; without a count, whether no attack matters."""
     if "answers" in now:
         return now["answers"] == 1
     right = round(now["natural"] * num_examples)
@@ -102,24 +102,24 @@ def _is_constant(now: Mapping[str, float], chance: float, num_examples: int) -> 
     return not is_moved and wilson(right, num_examples)[0] <= chance
 
 
-def _of_attacks(now: Mapping[str, float]) -> list[str]:
+def _attack_warnings(now: Mapping[str, float]) -> list[str]:
     messages = []
-    if now["fgsm"] - now["robust"] > GAP and now["robust"] < now["fgsm"] / 2:
+    if now["fgsm"] - now["robust"] > MAX_FGSM_GAP and now["robust"] < now["fgsm"] / 2:
         messages.append(
             f"Accuracy is {now['fgsm']:.1%} under FGSM but {now['robust']:.1%} under PGD: "
-            "catastrophic overfitting, a defence against a single step only. Go back to best/, and "
-            "attack in more steps (config.attack.num_steps) of smaller size."
+            "catastrophic overfitting; the classifier withstands single-step attacks only. Use "
+            "best/, and train with more and smaller steps (config.attack.num_steps)."
         )
-    if now["zero_gradients"] > ZERO_SHARE:
+    if now["zero_gradients"] > MAX_ZERO_SHARE:
         messages.append(
             f"At {now['zero_gradients']:.1%} of the validation images the input gradient is "
-            "exactly zero: logits have grown until cross-entropy is flat, so that attacks by its "
-            "gradient see nothing, and accuracies under them mean little. Try a smaller learning "
-            "rate or more weight decay."
+            "exactly zero: logits are so large that the cross-entropy is flat. Gradient attacks "
+            "get no signal, and accuracy under them means little. Try a smaller learning rate or "
+            "more weight decay."
         )
-    if now["mask"] < COLLAPSED:
+    if now["mask"] < MIN_MASK_MEAN:
         messages.append(
-            f"The mean of M is {now['mask']:.3f}: the mask hides the attack, so that training is "
-            "hardly adversarial; a smaller config.method.beta1 keeps it open."
+            f"The mean of the mask M is {now['mask']:.3f}: the mask removes the perturbation, so "
+            "training is hardly adversarial. Try a smaller config.method.beta1."
         )
     return messages

@@ -1,4 +1,4 @@
-"""From numbers to words: what a check says."""
+"""Turns the numbers of each check into a verdict and a sentence."""
 
 import itertools
 import math
@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-ROUNDING = 1e-4  # Of the largest logit: what the order of a sum may change.
-PROBABILITY = 1e-3  # How far from 1 the sum of rounded probabilities may be.
-ZERO_SHARE = 0.01
-COARSE = 1e-3  # A step of rounding, in spreads of the logits.
-ENOUGH = 30  # From so many images on, chance has a standard deviation worth the name.
-RISE = 0.02  # Of the images: what an attack's luck may add to the accuracy in a larger ball.
+MAX_ROUNDING = 1e-4  # Relative to the largest logit: another order of a sum changes this much.
+MAX_PROBABILITY_ERROR = 1e-3  # Rounded probabilities sum to 1 within this.
+MAX_ZERO_SHARE = 0.01
+MAX_ROUNDING_STEP = 1e-3  # Relative to the spread of an image's logits.
+MIN_IMAGES_FOR_MARGIN = 30  # Below this, a standard deviation of chance means little.
+MAX_RISE = 0.02  # Share of the images by which luck may raise accuracy in a larger ball.
 
 
 class Finding(NamedTuple):
-    """The outcome of one check, for one line of a report.
+    """The outcome of one check.
 
     Attributes:
-      name: of the check.
-      passed: is there nothing to say against the robustness?
-      text: one line: the number, and if the check failed what it means and what to do.
-      attacks: names of those that were compared.
+      name: name of the check; it says what the check verifies.
+      passed: whether the check passed.
+      text: one line: the number and, if the check failed, what it means and what to do.
+      attacks: names of the attacks that the check compares.
     """
 
     name: str
@@ -32,185 +32,221 @@ class Finding(NamedTuple):
 
 
 def finding(name: str, passed: bool | np.bool, number: str, meaning: str) -> Finding:
-    """A `Finding`, whose text gives the `meaning` of its `number` only if the check failed."""
+    """Returns a `Finding`; its text includes `meaning` only if the check failed."""
     return Finding(name, bool(passed), number if passed else f"{number} {meaning}")
 
 
-def inference(problem: str) -> Finding:
-    """For a classifier that cannot be checked further: it is in training mode."""
-    return finding("inference", False, problem, "Robustness is that of a model in inference mode.")
+def inference_mode(problem: str) -> Finding:
+    """The finding for a classifier in training mode, which no other check can examine."""
+    meaning = "Robustness is a property of a model in inference mode."
+    return finding("inference_mode", False, problem, meaning)
 
 
-def finite(logits: np.ndarray) -> Finding:
-    """For all logits, whatever their shape."""
+def finite_logits(logits: np.ndarray) -> Finding:
+    """Checks that every logit is finite; `logits` may have any shape."""
     count = int(np.sum(~np.isfinite(logits)))
-    where = "at the images and at two corners of each one's ball"
-    number = f"{count} of {logits.size} logits are not finite, {where}."
+    number = (
+        f"{count} of {logits.size} logits are not finite, at the images and at two corners of the "
+        "ball around each."
+    )
     meaning = (
         "Such an image counts as wrong, and no attack can climb there. Look for NaN among the "
         "weights, an overflow, or the logarithm of 0."
     )
-    return finding("finite", count == 0, number, meaning)
+    return finding("finite_logits", count == 0, number, meaning)
 
 
 def finite_gradients(gradients: np.ndarray) -> Finding:
-    """For the cross-entropy's input gradients, [B, H, W, C]."""
+    """Checks the input gradients of the cross-entropy, [B, H, W, C]."""
     broken = ~np.isfinite(gradients)
     number = (
-        f"The cross-entropy's input gradient is not finite at {broken.any(axis=(1, 2, 3)).sum()} "
-        f"of {len(gradients)} images, in {broken.sum()} of {gradients.size} entries."
+        f"The input gradient of the cross-entropy is not finite at "
+        f"{broken.any(axis=(1, 2, 3)).sum()} of {len(gradients)} images, in {broken.sum()} of "
+        f"{gradients.size} entries."
     )
     meaning = (
-        "Attacks by gradient do not move these entries, and leave too much right. Look for a root, "
-        "a logarithm or a division at 0: sqrt(x + 1e-12) has a gradient at 0. Attack without "
-        "gradients too (Square)."
+        "Gradient attacks do not move these pixels, so accuracy under attack is too high. Look for "
+        "a root, a logarithm or a division at 0: sqrt(x + 1e-12) has a gradient at 0. Also attack "
+        "without gradients (Square)."
     )
     return finding("finite_gradients", not broken.any(), number, meaning)
 
 
-def are_logits(outputs: np.ndarray) -> Finding:
-    """[B, K]: they are not probabilities, of all classes or of each; logarithms will do."""
+def outputs_are_logits(outputs: np.ndarray) -> Finding:
+    """Checks that outputs, [B, K], are not probabilities; log-probabilities pass."""
     low, high = float(outputs.min()), float(outputs.max())
-    inside = low >= -PROBABILITY and high <= 1 + PROBABILITY
-    sums_to_one = np.all(np.abs(outputs.sum(axis=-1, dtype=np.float64) - 1) <= PROBABILITY)
+    inside = low >= -MAX_PROBABILITY_ERROR and high <= 1 + MAX_PROBABILITY_ERROR
+    errors = np.abs(outputs.sum(axis=-1, dtype=np.float64) - 1)
     kind, cause = (
         ("probabilities", "a second softmax flattens the cross-entropy")
-        if sums_to_one
-        else ("all in [0, 1], as a sigmoid's are", "a softmax over them is nearly flat")
+        if np.all(errors <= MAX_PROBABILITY_ERROR)
+        else ("all in [0, 1], like the outputs of a sigmoid", "a softmax over them is nearly flat")
     )
+    number = f"Outputs range from {low:.4g} to {high:.4g}."
     meaning = (
-        f"They are {kind}: {cause}, and margin and DLR saturate. Return what goes into the softmax "
-        "or the sigmoid; for an average of softmaxes, its logarithm, jnp.log(mean(softmax))."
+        f"They are {kind}: {cause}, and the margin and DLR losses saturate. Return the inputs of "
+        "the softmax or sigmoid; for an average of softmaxes return its logarithm, "
+        "jnp.log(mean(softmax))."
     )
-    number = f"Outputs span [{low:.4g}, {high:.4g}]."
-    return finding("logits", not inside, number, meaning)
+    return finding("outputs_are_logits", not inside, number, meaning)
 
 
-def resolution(logits: np.ndarray) -> Finding:
-    """[B, K]: their dtype resolves the differences between classes."""
+def precision_suffices(logits: np.ndarray) -> Finding:
+    """Checks that the dtype of the logits, [B, K], resolves the differences between classes."""
     largest = np.max(np.abs(logits), axis=-1, initial=0.0, where=np.isfinite(logits))
     spread = np.ptp(np.where(np.isfinite(logits), logits, logits[:, :1]), axis=-1)
     steps = np.spacing(largest.astype(logits.dtype))
-    coarse = (steps > COARSE * spread) & (largest >= 100)
+    coarse = (steps > MAX_ROUNDING_STEP * spread) & (largest >= 100)
     number = (
-        f"At {coarse.sum()} of {len(logits)} images {logits.dtype} resolves the logits, of up to "
-        f"{largest.max():.4g}, to less than {1 / COARSE:.0f} steps between the classes."
+        f"At {coarse.sum()} of {len(logits)} images, {logits.dtype} leaves fewer than "
+        f"{1 / MAX_ROUNDING_STEP:.0f} steps between the logits of the classes (largest logit: "
+        f"{largest.max():.4g})."
     )
     meaning = (
-        "A large number is added to all classes, and differences are lost in rounding: losses have "
-        "steps, and answers are ties. Subtract it inside the network, before it is added."
+        "The model adds a large number to the logits of all classes, and rounding loses their "
+        "differences: losses become step functions and classes tie. Subtract that number inside "
+        "the network before it is added."
     )
-    return finding("resolution", coarse.mean() <= ZERO_SHARE, number, meaning)
+    return finding("precision_suffices", coarse.mean() <= MAX_ZERO_SHARE, number, meaning)
 
 
-def answers(logits: np.ndarray, labels: np.ndarray) -> Finding:
-    """[B, K] and [B]: the classifier knows something about its images.
+def better_than_chance(logits: np.ndarray, labels: np.ndarray) -> Finding:
+    """Checks that answers depend on the images.
 
-    If answers had nothing to do with labels, images would be right by the product of the two
-    distributions. Two standard deviations more are asked for, if there are enough images.
-    """
-    total, num_classes = logits.shape
-    given = logits.argmax(axis=-1)
-    right = int(np.sum(given == labels))
-    counts = (np.bincount(classes, minlength=num_classes) for classes in (given, labels))
-    share = float(np.dot(*(count / total for count in counts)))
-    margin = 2 * math.sqrt(total * share * (1 - share)) if total >= ENOUGH else 0.0
-    distinct, num_labels = len(np.unique(given)), len(np.unique(labels))
-    number = (
-        f"{right} of {total} images are right, {total * share:.3g} would be by chance; answers are "
-        f"{distinct} of {num_classes} classes, labels {num_labels}."
-    )
-    meaning = (
-        "The classifier says one class, or any, of every image: no attack changes that, so that "
-        "accuracies under attack mean nothing. Is it trained, and are weights, labels and the "
-        "normalisation of images those it was trained with?"
-    )
-    return finding("answers", num_labels == 1 or right > total * share + margin, number, meaning)
-
-
-def repeatable(logits: np.ndarray, again: np.ndarray) -> Finding:
-    """Of one batch, [B, K], twice."""
-    same, gap = _compare(logits, again)
-    meaning = (
-        "The classifier is random, or has a state: an accuracy is one draw, and an attack follows "
-        "noise. Average logits and gradients over many draws (EOT)."
-    )
-    return finding("repeatable", same, f"Given the same batch twice, {gap}.", meaning)
-
-
-def independent(logits: np.ndarray, elsewhere: np.ndarray) -> Finding:
-    """Of the same images, [n, K], in two batches."""
-    same, gap = _compare(logits, elsewhere)
-    meaning = (
-        "The answer depends on an image's place, or on the others in its batch: batch norm in "
-        "training mode, or noise (if repeatable, from a fixed key). Evaluate in inference mode; "
-        "average over fresh noise (EOT)."
-    )
-    number = f"In another place, beside other images, {gap}."
-    return finding("independent", same, number, meaning)
-
-
-def _compare(logits: np.ndarray, again: np.ndarray) -> tuple[bool, str]:
-    """Are they the same but for rounding? NaN is like NaN. And their gap in words."""
-    alike = (logits == again) | (np.isnan(logits) & np.isnan(again))
-    gap = np.max(np.abs(np.where(alike, 0.0, logits) - np.where(alike, 0.0, again)))
-    largest = np.max(np.abs(logits), initial=0.0, where=np.isfinite(logits))
-    return bool(gap <= ROUNDING * largest), f"logits of up to {largest:.4g} differ by {gap:.2g}"
-
-
-def gradients(flat: np.ndarray, stepped: np.ndarray) -> Finding:
-    """From the images without a gradient, and those of them at which only large moves count.
+    If predicted classes and labels were independent, the product of their distributions would give
+    the expected accuracy. With enough images, the check requires two standard deviations more.
 
     Args:
-      flat: bool [B], is the gradient exactly zero?
-      stepped: bool [B], is it, and do logits change far from the image and not near it?
+      logits: [B, K].
+      labels: [B].
     """
+    total, num_classes = logits.shape
+    predicted = logits.argmax(axis=-1)
+    correct = int(np.sum(predicted == labels))
+    counts = (np.bincount(classes, minlength=num_classes) for classes in (predicted, labels))
+    share = float(np.dot(*(count / total for count in counts)))
+    margin = 2 * math.sqrt(total * share * (1 - share)) if total >= MIN_IMAGES_FOR_MARGIN else 0.0
+    num_predicted, num_labels = len(np.unique(predicted)), len(np.unique(labels))
     number = (
-        f"The cross-entropy's input gradient is exactly zero at {flat.sum()} of {len(flat)} images."
+        f"{correct} of {total} images are correct ({total * share:.3g} expected by chance); the "
+        f"classifier predicts {num_predicted} of {num_classes} classes, the labels have "
+        f"{num_labels}."
     )
     meaning = (
-        "Attacks by gradient see nothing there. Are logits too far apart for float32 (divide them "
-        "by a constant), or units dead? Attack without gradients too (Square)."
+        "The classifier's answers do not depend on the images, so attacks change nothing and "
+        "accuracy under attack means nothing. Check that it is trained, and that weights, labels "
+        "and the normalisation of images match its training."
+    )
+    passed = num_labels == 1 or correct > total * share + margin
+    return finding("better_than_chance", passed, number, meaning)
+
+
+def repeatable_logits(logits: np.ndarray, repeated: np.ndarray) -> Finding:
+    """Checks that the same batch gives the same logits, [B, K], twice."""
+    same, gap = _compare(logits, repeated)
+    meaning = (
+        "The classifier is random or keeps a state: an accuracy is one sample, and attacks follow "
+        "noise. Average logits and gradients over many samples (EOT)."
+    )
+    return finding("repeatable_logits", same, f"On the same batch twice, {gap}.", meaning)
+
+
+def independent_of_batch(logits: np.ndarray, elsewhere: np.ndarray) -> Finding:
+    """Checks that the same images have the same logits, [n, K], in two different batches."""
+    same, gap = _compare(logits, elsewhere)
+    meaning = (
+        "The answer for an image depends on its position or on the other images in the batch: "
+        "batch norm in training mode, or noise (from a fixed key, if repeatable_logits passes). "
+        "Evaluate in inference mode; average over fresh noise (EOT)."
+    )
+    number = f"At another position among other images, {gap}."
+    return finding("independent_of_batch", same, number, meaning)
+
+
+def _compare(logits: np.ndarray, others: np.ndarray) -> tuple[bool, str]:
+    """Whether logits are equal up to rounding (NaN equals NaN), and their difference in words."""
+    equal = (logits == others) | (np.isnan(logits) & np.isnan(others))
+    gap = np.max(np.abs(np.where(equal, 0.0, logits) - np.where(equal, 0.0, others)))
+    largest = np.max(np.abs(logits), initial=0.0, where=np.isfinite(logits))
+    return bool(gap <= MAX_ROUNDING * largest), f"logits of up to {largest:.4g} differ by {gap:.2g}"
+
+
+def nonzero_gradients(flat: np.ndarray, stepped: np.ndarray) -> Finding:
+    """Checks that input gradients are not exactly zero.
+
+    Args:
+      flat: bool [B], whether the gradient is exactly zero.
+      stepped: bool [B], whether also only large changes of the image change its logits.
+    """
+    number = (
+        f"The input gradient of the cross-entropy is exactly zero at {flat.sum()} of {len(flat)} "
+        "images."
+    )
+    meaning = (
+        "Gradient attacks get no signal there. Check for logits too far apart for float32 (divide "
+        "them by a constant) and for dead units. Also attack without gradients (Square)."
     )
     if 2 * stepped.sum() > flat.sum():
         meaning = (
-            "Attacks by gradient see nothing there. Small moves change no logit, large ones do: "
-            "the input is quantised. Give the step a slope, x + stop_gradient(round(x) - x) for "
-            "round(x) (BPDA), and attack without gradients too (Square)."
+            "Gradient attacks get no signal there. Only large changes of an image change its "
+            "logits: the input is quantised. Give round(x) the gradient of the identity, "
+            "x + stop_gradient(round(x) - x) (BPDA), and also attack without gradients (Square)."
         )
-    return finding("zero_gradients", flat.mean() <= ZERO_SHARE, number, meaning)
+    return finding("nonzero_gradients", flat.mean() <= MAX_ZERO_SHARE, number, meaning)
 
 
-def restarts(attack: str, one: np.ndarray, more: np.ndarray, num_starts: int) -> Finding:
-    """From the flags, bool [B], of those right under the first start, and under all of them."""
-    back = int(np.sum(more & ~one))
-    counts = f"{one.sum()} of {len(one)} images right from 1 start, {more.sum()} from {num_starts}"
-    number = f"{attack} leaves {counts}; {back} that the first start breaks stand in the end."
-    meaning = (
-        "The first start is among the others: so the answer to one and the same image changes, "
-        "and no attack's count holds. See repeatable and independent."
+def more_starts_are_stronger(
+    attack: str, after_first: np.ndarray, after_all: np.ndarray, num_starts: int
+) -> Finding:
+    """Checks that images fooled by the first random start stay fooled.
+
+    Args:
+      attack: name of the attack.
+      after_first: bool [B], whether an image is still correct after the first start.
+      after_all: bool [B], whether it is still correct after all starts, the first among them.
+      num_starts: number of random starts.
+    """
+    recovered = int(np.sum(after_all & ~after_first))
+    number = (
+        f"{attack} leaves {after_first.sum()} of {len(after_first)} images correct after 1 random "
+        f"start and {after_all.sum()} after {num_starts}; {recovered} images fooled by the first "
+        f"start are correct after all {num_starts}."
     )
-    return finding("restarts", back == 0, number, meaning)
-
-
-def growing_epsilon(right: Sequence[int], radii: Sequence[float], total: int) -> Finding:
-    """From how many of `total` images are right at each of the growing radii."""
-    curve = ", ".join(f"{n} at {radius:.3g}" for n, radius in zip(right, radii, strict=True))
-    rise = max((later - earlier for earlier, later in itertools.pairwise(right)), default=0)
     meaning = (
-        "A larger ball holds all that a smaller one does: where accuracy rises, the attack fails, "
-        "as it does on masked gradients. Attack without gradients too (Square)."
+        "All starts include the first, so the answer for one and the same image changes, and no "
+        "count of an attack is reliable. See repeatable_logits and independent_of_batch."
     )
-    number = f"Of {total} images right under APGD, by epsilon: {curve}."
-    return finding("growing_epsilon", rise <= max(1, RISE * total), number, meaning)
+    return finding("more_starts_are_stronger", recovered == 0, number, meaning)
 
 
-def epsilon_one(right: int, total: int) -> Finding:
-    """From how many images are right where every image is in the ball."""
+def larger_epsilon_is_stronger(
+    correct: Sequence[int], radii: Sequence[float], total: int
+) -> Finding:
+    """Checks that accuracy does not rise with the radius.
+
+    Args:
+      correct: how many of `total` images are correct at each radius.
+      radii: radii, from small to large.
+      total: number of images.
+    """
+    pairs = zip(correct, radii, strict=True)
+    curve = ", ".join(f"{count} at {radius:.3g}" for count, radius in pairs)
+    rise = max((after - before for before, after in itertools.pairwise(correct)), default=0)
+    number = f"Of {total} images, correct under APGD by epsilon: {curve}."
     meaning = (
-        "Any image may become any other there, so that these stand because the attack fails, as "
-        "may those at a smaller epsilon; or because the classifier answers one class to all. Look "
-        "at its answers, raise the attack's steps, and attack without gradients too (Square)."
+        "A larger ball contains the smaller ones: where accuracy rises, the attack fails, as it "
+        "does on masked gradients. Also attack without gradients (Square)."
     )
-    number = f"{right} of {total} images are right under APGD at epsilon 1."
-    return finding("epsilon_one", right == 0, number, meaning)
+    passed = rise <= max(1, MAX_RISE * total)
+    return finding("larger_epsilon_is_stronger", passed, number, meaning)
+
+
+def epsilon_one_fools_all(correct: int, total: int) -> Finding:
+    """Checks that no image is correct at radius 1, where the ball contains every image."""
+    number = f"{correct} of {total} images are correct under APGD at epsilon 1."
+    meaning = (
+        "At epsilon 1 the attack can reach every image, so it fails on these; it may fail at "
+        "smaller radii too. Or the classifier answers one class for every image. Look at its "
+        "answers, raise the number of steps, and also attack without gradients (Square)."
+    )
+    return finding("epsilon_one_fools_all", correct == 0, number, meaning)

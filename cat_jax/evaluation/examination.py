@@ -15,7 +15,7 @@ from cat_jax import checks, data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.checks import Finding
 from cat_jax.evaluation import result_lines
-from cat_jax.evaluation.budget import budget
+from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.result_lines import Part
 from cat_jax.evaluation.results import Place, Result
@@ -171,7 +171,7 @@ class Examination:
         conditions = {result.attack: result.conditions for result in results}
         compared = [
             (self._compared(weights, [conditions[name] for name in finding.attacks]), finding)
-            for finding in (budget(results), *checks.compare(flags, conditions))
+            for finding in (attacks_stay_in_ball(results), *checks.compare(flags, conditions))
         ]
         common = self._common(len(self._indices))
         return [
