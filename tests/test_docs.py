@@ -1,7 +1,8 @@
-"""docs/ and README.md: what they name is there; slow: the site builds, and the blocks run."""
+"""docs/ and README.md: their names exist, their words are plain; slow: their blocks run."""
 
 import ast
 import html.parser
+import importlib.util
 import os
 import re
 import subprocess
@@ -84,6 +85,25 @@ def test_its_lines_are_narrow_and_its_words_plain(page):
     lines = page.read_text().split("\n")
     assert [f"line {i}: {len(line)}" for i, line in enumerate(lines, 1) if len(line) > 120] == []
     assert plain_words.faults(pages.prose(page)) == []
+
+
+@pytest.mark.parametrize(
+    "remote, address",
+    [
+        ("git@example.org:group/cat_jax.git", "https://example.org/group/cat_jax"),
+        ("https://example.org/group/cat_jax", "https://example.org/group/cat_jax"),
+        ("ssh://git@example.org/group/cat_jax.git", "https://example.org/group/cat_jax"),
+        ("/srv/cat_jax.git", ""),
+        ("", ""),
+    ],
+)
+def test_the_home_page_links_to_the_remote_of_the_clone(remote, address):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("latex2mathml")
+    spec = importlib.util.spec_from_file_location("convert", DOCS / "hooks" / "convert.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    assert hooks.repository(remote) == address
 
 
 def test_words_that_are_not_plain_are_found():

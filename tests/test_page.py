@@ -152,7 +152,7 @@ def alts(text):
 def test_a_tables_page_holds_its_numbers_its_figure_and_its_runs(pages):
     text = pages["mnist"]
     assert alts(text) == [
-        *("Figure", "Losses", "Accuracy on the validation split", "Mean of M"),
+        *("Figure", "Losses", "Accuracy on the validation split", "Mean of the mask M"),
         *("Masks of CAT_cw(0.4), seed 0", "Accuracy against epsilon"),
     ]
     assert '<td class="number">99.0 (±0.4)</td>' in text and "no run" in text
@@ -163,7 +163,22 @@ def test_a_tables_page_holds_its_numbers_its_figure_and_its_runs(pages):
     made = text.partition('<h2 id="how-each')[2]
     assert made.count("<summary>CAT_") == 3 and "--config='a b'" in html.unescape(made)
     assert "2 of 40 runs done." in text and text.count('class="better">done') == 2
-    assert "Runs that differ from their row, each named by its difference: 1." in text
+    assert "Runs that differ from their row, named by the difference: 1." in text
+
+
+def test_a_tables_page_names_shared_differences_once_and_shows_every_mask_network(tmp_path):
+    images = {view: np.full((10, 28, 28, 1), 0.5) for view in plots.ROWS}
+    answers = {"labels": np.arange(10), "predicted": np.zeros((10, 3), int)}
+    for row in (CAT_CENT, CAT_CW):
+        run = make(tmp_path, row, scale=0.05)
+        np.savez(run / "masks.npz", **images, **answers)
+    query = Query(runs.find(tmp_path), scale=0.05)
+    text = output.as_html("mnist", output.build("mnist", query), None, query)
+    assert [alt for alt in alts(text) if "Masks" in alt] == [
+        "Masks of CAT_cent(0.4), seed 0",
+        "Masks of CAT_cw(0.4), seed 0",
+    ]
+    assert text.count("Every run on this page: 2 of 40 epochs, 500 test images.") == 1
 
 
 def test_a_tables_page_without_runs_says_what_is_missing(pages):
@@ -180,8 +195,10 @@ def test_formulas_are_pictures(pages):
 def test_the_theory_has_its_pictures_in_their_places(pages):
     found = re.findall(r"<h2>(.*?)</h2>|<img .*alt=\"(.*?)\"", pages["theory"])
     assert ["".join(parts) for parts in found] == [
-        *("Theorem 1: &lt;", "Counterexamples", "Theorem 2: the upper bound", "Bounds"),
-        *("Learned boundaries", "Boundaries and balls", "Boundaries of every objective"),
+        *("Theorem 1: &lt;", "Counterexamples to both theorems as they are stated"),
+        *("Theorem 2: the upper bound", "Both theorems on random classifiers, one point each"),
+        *("Learned boundaries", "Boundaries learned with and without the constraint"),
+        "Boundaries learned by every objective",
     ]
     assert pages["theory"].count("<p><code>f(x) &lt; 0</code>:</p>") == 3
     assert pages["theory"].count('<td class="number">0.1 (0.0 to 0.2)</td>') == 3

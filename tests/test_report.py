@@ -56,7 +56,7 @@ def test_a_run_finds_its_published_numbers(tmp_path, config, overrides, attack, 
 def test_clipped_mnist_numbers_are_never_put_beside_unclipped_ones(tmp_path):
     caption, numbers = published(tmp_path, mnist.get_config("cat_cw"))
     assert "pgd20" not in numbers
-    assert caption.endswith("is CAT_cw(0.4), from which it differs: num_validation=5000")
+    assert caption.endswith("is CAT_cw(0.4); the run differs: num_validation=5000")
 
 
 def test_numbers_at_another_radius_have_no_published_ones_beside_them(tmp_path):

@@ -229,7 +229,7 @@ def test_theorem_2_as_stated_holds_where_no_ball_is_crossed(classifiers):
     for found in trials.upper_bounds(classifiers[:60], problem).values():
         for terms in found:
             assert terms.left <= terms.stated + 1e-9
-            assert terms.constrained == pytest.approx(terms.whole)
+            assert terms.constrained == pytest.approx(terms.complete)
 
 
 def test_theorem_2_as_stated_is_false_where_balls_are_crossed(classifiers):

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, filled from runs. Imports no jax."""
+"""Fills the paper's tables and figures from runs. Imports no jax."""

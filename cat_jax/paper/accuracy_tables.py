@@ -18,7 +18,9 @@ def mnist() -> Table:
             variant,
             {"attack.epsilon": epsilon} | ALL_OF_MNIST,
             FIVE,
-            note="The paper: its training loss does not fall." if name + epsilon == "AT0.4" else "",
+            note="The paper reports that its training loss does not fall."
+            if name + epsilon == "AT0.4"
+            else "",
         )
         for name, variant in methods.items()
         for epsilon in ("0.3", "0.4")
@@ -28,8 +30,8 @@ def mnist() -> Table:
         "Table 1: MNIST, four convolutions; the value beside a name is epsilon in training",
         rows,
         ("natural", "pgd20_unclipped", "pgd100_unclipped"),
-        note="The published attack never clips to [0, 1]: its PGD is our pgd20_unclipped, another "
-        "threat model than pgd20. Tested at epsilon 0.3.",
+        note="Tested at epsilon 0.3. The published attack never clips to [0, 1], so its PGD is our "
+        "pgd20_unclipped. Its threat model differs from that of pgd20.",
     )
 
 
@@ -50,7 +52,7 @@ def _cat(config: str, beta1s: Iterable[float], seeds: tuple[int, ...], **fields:
 
 def _baselines(config: str) -> list[Row]:
     wide = config == "wrn_cifar10"
-    note = "Copied by the paper from FAT's, which attacks at 0.031; so is ours." if wide else ""
+    note = "The paper copies this row from FAT's, which attacks at 0.031. So do we." if wide else ""
     return [
         Row("AT", config, "at"),
         Row("TRADES(beta=6)", config, "trades"),
@@ -60,14 +62,14 @@ def _baselines(config: str) -> list[Row]:
 
 
 def white_box(name: str, title: str, config: str) -> Table:
-    """Tables 2 and 3: a network under the white-box attacks."""
+    """Tables 2 and 3: one network under the white-box attacks."""
     rows = (
         *_baselines(config),
         *_cat(config, (0.05, 0.1), FIVE),
         *_cat(config, (0.3,), FIVE),
     )
     note = (
-        "average is computed from the columns before it; the paper's own is off by up to 0.07. "
+        "`average` is the mean of the columns before it; the paper's own differs by up to 0.07. "
         "The paper chose every checkpoint on the test set."
     )
     return Table(name, title, rows, CIFAR_COLUMNS, note=note)
@@ -119,8 +121,8 @@ def tradeoff() -> Table:
             {"method.beta": 1.0},
             table="text",
             published="TRADES",
-            note="The paper copies two numbers of TRADES' own without naming their weight; beta 1 "
-            "is our reading.",
+            note="The paper copies two numbers from TRADES without naming their weight. We read it "
+            "as beta 1.",
         ),
     )
     return Table(
@@ -140,6 +142,6 @@ def adaptation() -> Table:
         "Figure 7: pixel-level (CAT) against instance-level adaptation (FAT), CIFAR-10",
         (fat, *_cat("preact_cifar10", (0.05, 0.1), FIVE, table=name)),
         CIFAR_COLUMNS,
-        note="The paper's figure is an illustration in the plane; these are the networks that "
+        note="The paper's figure is an illustration in the plane. These rows are the networks that "
         "the two kinds of adaptation train.",
     )

@@ -1,11 +1,13 @@
-"""Figures of the accuracy tables: ours as bars, the published numbers as marks on them."""
+"""Figures of the accuracy tables: our numbers as bars, the published ones as marks on them."""
 
 import math
 
 import matplotlib
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from cat_jax.paper import figures, published_numbers
 from cat_jax.paper.cells import Cell
@@ -16,18 +18,19 @@ from cat_jax.report.grids import heading
 from cat_jax.report.plots import COLOURS
 
 matplotlib.use("Agg")
-GROUP = 0.84  # Of the distance between two rows; the rest is a gap.
+GROUP_WIDTH = 0.84  # Share of the distance between two rows; the rest is a gap.
+OUTLINE = [patheffects.withStroke(linewidth=4.4, foreground="black")]  # Shows a mark on its bar.
 
 
 def draw(table: Table, query: Query) -> Figure:
-    """A group of bars for each row, a colour for each column, a black mark where it was published.
+    """Draws a group of bars for each row of the table, and a colour for each column.
 
-    A mark without a bar of ours has a stem in the colour that the bar would have. Error bars are
-    the standard deviation over seeds, or half the interval of one. The axis begins five points or
-    more below the lowest number.
+    A dash in the colour of its column, outlined in black, is the published number; without a bar of
+    ours it has a stem. Error bars are the standard deviation over seeds, or half of the interval of
+    one seed. The axis begins at least five points below the lowest number.
     """
     count, places = len(table.columns), np.arange(len(table.rows))
-    width, wide = GROUP / count, 2 + len(places) * (0.3 + 0.1 * count)
+    width, wide = GROUP_WIDTH / count, 2 + len(places) * (0.3 + 0.1 * count)
     figure = Figure(figsize=(max(7.0, wide), 4.6), layout="constrained")
     axes = figure.subplots()
     measured = [figures.ours(row, table, query) for row in table.rows]
@@ -39,11 +42,12 @@ def draw(table: Table, query: Query) -> Figure:
         at = places + (j - (count - 1) / 2) * width
         mean = np.array([_mean(numbers.get(column)) for numbers in measured])
         bar = [figures.spread(n[column]) if column in n else np.nan for n in measured]
-        label = f"{heading(column)}, ours"
+        label = heading(column)
         axes.bar(at, mean, width * 0.92, yerr=bar, capsize=2, color=COLOURS[j], label=label)
         marks = np.array([_mean(numbers.get(column)) for numbers in published])
-        label = "" if j else "published"
-        axes.hlines(marks, at - width / 2, at + width / 2, color="black", lw=1.8, label=label)
+        left, right = at - 0.42 * width, at + 0.42 * width
+        dashes = axes.hlines(marks, left, right, color=COLOURS[j], lw=2.4, zorder=4)
+        dashes.set(path_effects=OUTLINE, gid=f"published {column}")
         alone = np.isnan(mean)
         axes.vlines(at[alone], lowest, marks[alone], color=COLOURS[j], lw=1)
     axes.set_xticks(places, [row.label for row in table.rows])
@@ -52,10 +56,12 @@ def draw(table: Table, query: Query) -> Figure:
         text.set(ha="right", rotation_mode="anchor", fontsize=8)
     start = f", from {lowest}" if lowest else ""
     limits = lowest, min(101, max(shown, default=98) + 3)
-    axes.set(xlabel="trained", ylabel=f"accuracy in percent{start}", ylim=limits)
+    axes.set(xlabel="trained with", ylabel=f"accuracy in percent{start}", ylim=limits)
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
-    figure.legend(loc="outside lower center", ncols=min(4, count + 1), fontsize=8)
+    dash = Line2D([], [], color="white", lw=2.4, path_effects=OUTLINE, label="published")
+    handles = [*axes.get_legend_handles_labels()[0], dash]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
     figures.put_title(figure, table, query)
     return figure
 
@@ -65,9 +71,9 @@ def _mean(number: Cell | Published | None) -> float:
 
 
 def tradeoff(table: Table, query: Query) -> Figure:
-    """Natural against robust accuracy: ours with error bars, the published ones hollow.
+    """Draws natural against robust accuracy: our points filled, the published ones hollow.
 
-    Along a dotted line the sum of both is that of a published point.
+    A dotted line joins all points with the same sum as a published one.
     """
     figure = Figure(figsize=(6.4, 5.0), layout="constrained")
     axes = figure.subplots()
@@ -76,7 +82,7 @@ def tradeoff(table: Table, query: Query) -> Figure:
         own, published = figures.ours(row, table, query), published_numbers.of_row(row, table)
         if own.keys() >= {x, y}:
             at, bars = (own[x].mean, own[y].mean), (figures.spread(own[y]), figures.spread(own[x]))
-            axes.errorbar(*at, *bars, fmt="o", color=colour, label=f"{row.label}, ours")
+            axes.errorbar(*at, *bars, fmt="o", color=colour, label=row.label)
         if published.keys() >= {x, y}:
             _published(axes, published[x], published[y], colour, f"{row.label}, published")
     axes.set(

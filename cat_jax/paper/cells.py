@@ -1,4 +1,4 @@
-"""A row's numbers over its seeds, in percent, and how they stand to what was published."""
+"""Averages a row's numbers over seeds, in percent, and compares them with the published ones."""
 
 import dataclasses
 import math
@@ -13,10 +13,10 @@ from cat_jax.paper.rows import Row, Table
 
 BETTER, WORSE = "!+", "!-"
 LEGEND = (
-    f"{BETTER} above, {WORSE} below the published number by more than the root of the sum of "
-    "squares of our seeds' standard deviation, theirs, and half the 95% interval. "
-    "x ± s: mean and standard deviation over seeds; x (±h): one seed, half of its 95% Wilson "
-    "interval. no run: nothing here has it yet; -: not measured, or not published."
+    f"{BETTER} is above and {WORSE} below the published number by more than the root of the sum of "
+    "squares of our standard deviation over seeds, theirs, and half of the 95% interval. "
+    "x ± s is the mean and standard deviation over seeds; x (±h) is one seed with half of its 95% "
+    "Wilson interval; `no run` has no run yet; - was not measured, or not published."
 )
 
 
@@ -26,10 +26,10 @@ class Cell:
 
     Attributes:
       mean: mean over the seeds.
-      std: standard deviation over them; None for one.
+      std: standard deviation over the seeds; None for one seed.
       half: half of the 95% interval of one run.
-      seeds: how many.
-      size: images in each test, the smallest if they differ.
+      seeds: number of seeds.
+      size: number of test images, the smallest if the seeds differ.
     """
 
     mean: float
@@ -45,19 +45,19 @@ class Cell:
         return f"{self.mean:.1f}" + (f" (±{self.half:.1f})" if self.half is not None else "")
 
     def tolerance(self) -> float:
-        """The difference that chance alone may make."""
+        """The largest difference that chance explains."""
         return math.hypot(self.std or 0.0, self.half or 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A printed line: whose numbers, and each by its column.
+    """A printed line of the table.
 
     Attributes:
       row: the row of the table.
-      whose: "ours", with what differs from the row in words, or "published".
-      cells: by column.
-      runs: the runs that the numbers are means over; none for published numbers.
+      whose: "ours" with the differences from the row, or "published".
+      cells: numbers by column.
+      runs: runs that the numbers average; empty for published numbers.
     """
 
     row: Row
@@ -67,7 +67,7 @@ class Line:
 
 
 def over_seeds(numbers: Sequence[Number]) -> Cell:
-    """The mean of one number of each seed, as a cell."""
+    """Averages one number of each seed into a cell."""
     values = [100 * number.value for number in numbers]
     halves = [100 * number.half for number in numbers if number.half is not None]
     return Cell(
@@ -80,7 +80,7 @@ def over_seeds(numbers: Sequence[Number]) -> Cell:
 
 
 def mark(cell: Cell, reference: Published | None) -> str:
-    """ "!+" or "!-" if the difference is more than chance; "" if not, or without a reference."""
+    """Returns "!+" or "!-" if the difference exceeds chance, and "" otherwise."""
     if reference is None:
         return ""
     difference = cell.mean - reference.mean
@@ -90,16 +90,16 @@ def mark(cell: Cell, reference: Published | None) -> str:
 
 
 def lines(row: Row, table: Table, matches: Sequence[Match]) -> list[Line]:
-    """Ours, a line for each way to differ from the row, exact ones first; then the published one.
+    """Returns one line of ours for each way to differ from the row, then the published line.
 
-    Runs of another length, or with another field, are never averaged with exact ones, and have no
-    line before they have a number.
+    Exact runs come first and are never averaged with runs of another length or with another field.
+    A run that differs gets a line when it has a number.
     """
     kinds: dict[tuple[str, ...], list[Match]] = {}
     for match in matches:
         kinds.setdefault(match.differences, []).append(match)
     ours = [
-        Line(row, ", ".join(("ours", *kind)), *_cells(_one_a_seed(of_kind), table))
+        Line(row, ", ".join(("ours", *kind)), *_cells(_longest_of_seeds(of_kind), table))
         for kind, of_kind in sorted(kinds.items(), key=lambda item: (len(item[0]), item[0]))
     ]
     ours = [line for line in ours if line.cells or line.whose == "ours"]
@@ -107,8 +107,8 @@ def lines(row: Row, table: Table, matches: Sequence[Match]) -> list[Line]:
     return [*(ours or [Line(row, "ours", {})]), published]
 
 
-def _one_a_seed(matches: Sequence[Match]) -> list[Run]:
-    """One run for each seed: the one with more steps."""
+def _longest_of_seeds(matches: Sequence[Match]) -> list[Run]:
+    """Returns the run with the most steps of each seed."""
     runs: dict[int, Run] = {}
     for run in (match.run for match in matches):
         if run.seed not in runs or run.step > runs[run.seed].step:
@@ -117,7 +117,7 @@ def _one_a_seed(matches: Sequence[Match]) -> list[Run]:
 
 
 def _cells(runs: Sequence[Run], table: Table) -> tuple[dict[str, Cell], tuple[Run, ...]]:
-    """Each column over the runs that have it; a run that diverged has none."""
+    """Averages each column over the runs that have it and did not diverge."""
     numbers = [measured.numbers(run, table) for run in runs if not run.diverged]
     cells = {}
     for column in table.columns:

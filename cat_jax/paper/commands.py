@@ -1,4 +1,4 @@
-"""The commands that train and attack what a table prints, whole or a share of it."""
+"""Builds the commands that train and attack the networks of a table, at any scale."""
 
 import math
 import re
@@ -10,17 +10,17 @@ from cat_jax.experiment.fields import FIELDS
 from cat_jax.experiment.limits import EPOCHS
 from cat_jax.paper.rows import Row, source
 
-MIN_TEST = 100  # Images of a scaled test.
+MIN_TEST_IMAGES = 100  # A scaled test has at least so many.
 
 
 def overrides(row: Row, scale: float = 1.0) -> dict[str, Any]:
-    """The fields that the row sets besides its variant; below scale 1 those of a shorter run too.
+    """Returns the fields that the row sets besides its variant, and below scale 1 the shorter run.
 
-    A shorter run has less training and fewer test images. The epochs at which rates drop, and at
-    which FAT's tau grows, keep their place in the training.
+    A shorter run has less training and fewer test images. The epochs at which learning rates drop
+    and FAT's tau grows shrink with the training.
 
     Args:
-      row: of a table.
+      row: row of a table.
       scale: share of the training's length, in (0, 1].
     """
     if scale == 1:
@@ -33,15 +33,16 @@ def overrides(row: Row, scale: float = 1.0) -> dict[str, Any]:
     for path, field in FIELDS.items():
         if field.limit is EPOCHS:
             shorter[path] = shortened(config[path], share)
-    shorter["test.num_examples"] = max(MIN_TEST, round(scale * source(config["dataset"]).num_test))
+    shorter["test.num_examples"] = max(
+        MIN_TEST_IMAGES, round(scale * source(config["dataset"]).num_test)
+    )
     return dict(row.overrides) | shorter
 
 
 def length(row: Row, scale: float) -> tuple[int, int]:
-    """num_epochs and num_steps of the row at this scale.
+    """Returns num_epochs and num_steps of the row at this scale.
 
-    Where less than one epoch is left, num_steps is not 0: each network then sees only so many of
-    the training images.
+    num_steps is 0 unless less than one epoch remains.
     """
     config = row.config()
     scaled = scale * config["num_epochs"]
@@ -51,7 +52,7 @@ def length(row: Row, scale: float) -> tuple[int, int]:
 
 
 def shortened(epochs: Iterable[int], share: float) -> tuple[int, ...]:
-    """Epochs of a schedule in a shorter run: from 1 on, no two equal, since those count once."""
+    """Returns the epochs of a schedule in a shorter run, from 1 on and all different."""
     places: list[int] = []
     for epoch in epochs:
         places.append(max(places[-1] + 1 if places else 1, math.floor(share * epoch)))
@@ -59,7 +60,7 @@ def shortened(epochs: Iterable[int], share: float) -> tuple[int, ...]:
 
 
 def workdir(row: Row, seed: int, scale: float = 1.0) -> str:
-    """A name made of all that the row sets, for people: a run is recognised by its config."""
+    """Returns a folder name from all fields that the row sets; only people read it."""
     parts = [row.file, row.variant]
     for path, value in row.overrides.items():
         parts += [path.rpartition(".")[2], str(value)]
@@ -68,7 +69,7 @@ def workdir(row: Row, seed: int, scale: float = 1.0) -> str:
 
 
 def command(row: Row, seed: int, folder: str, scale: float = 1.0, flags: Sequence[str] = ()) -> str:
-    """One line for a shell: it trains or resumes, and then attacks."""
+    """Returns one line for a shell that trains or resumes a run and then attacks it."""
     words = ["python", "-m", "cat_jax.main", f"--config=cat_jax:{row.file}:{row.variant}"]
     words.append(f"--workdir={folder.rstrip('/')}/{workdir(row, seed, scale)}")
     words.append(f"--config.seed={seed}")
@@ -78,5 +79,5 @@ def command(row: Row, seed: int, folder: str, scale: float = 1.0, flags: Sequenc
 
 
 def _text(value: Any) -> str:
-    """As the flag takes it; a tuple of one keeps its comma."""
+    """Returns the value as a flag takes it; a tuple of one element keeps its comma."""
     return str(value).replace(" ", "") if isinstance(value, tuple) else str(value)

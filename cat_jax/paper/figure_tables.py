@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from cat_jax.paper.rows import ALL_OF_MNIST, BETA1, FIVE, Panel, Row, Table
 
-# The figures of the ablations are curves on the test split. best/ is chosen there too.
+# Because the ablations' figures are curves on the test split, which chooses best/ too.
 ON_TEST = {"selection": "test"}
 
 
@@ -17,7 +17,7 @@ def _of_beta(loss: str, beta: int, beta1: float) -> Row:
 
 
 def _over(field: str, label: str, rows: Sequence[Row], x_scale: str) -> tuple[Panel, ...]:
-    """A panel for each loss of the attack, with the constants that the paper's figure subtracts."""
+    """Returns a panel for each loss of the attack, with the constants that the paper subtracts."""
     minus = {"natural": 80, "pgd20": 50, "natural+pgd20": 130}
     return tuple(
         Panel(

@@ -1,4 +1,4 @@
-"""The paper's figures of numbers: ours, over rows or epochs, with the published values."""
+"""Draws the paper's figures of numbers over rows or epochs: ours beside the published ones."""
 
 import math
 import textwrap
@@ -14,14 +14,15 @@ from cat_jax.paper.published_numbers import Published
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Panel, Row, Table
 from cat_jax.report.grids import heading
+from cat_jax.report.plots import COLOURS
 
 matplotlib.use("Agg")
 EMPTY = "no run, and no published value"
-WIDTH = 90  # Of a panel, in letters of its legend.
+LEGEND_WIDTH = 90  # Characters of a legend that fit below a panel.
 
 
 def draw(table: Table, query: Query) -> Figure:
-    """One set of axes for each panel of the table."""
+    """Draws one set of axes for each panel of the table."""
     count, lines = len(table.panels), []
     figure = Figure(figsize=(5.2 * count, 4.2), layout="constrained")
     rows = {row.label: row for row in table.rows}
@@ -35,7 +36,7 @@ def draw(table: Table, query: Query) -> Figure:
             _draw_rows(axes, panel, rows, table, query)
         axes.grid(alpha=0.3)
         if names := axes.get_legend_handles_labels()[1]:
-            columns = max(1, min(3, WIDTH // (max(map(len, names)) + 6)))
+            columns = max(1, min(3, LEGEND_WIDTH // (max(map(len, names)) + 6)))
             below = (0.5, -0.18)
             axes.legend(fontsize=7, ncols=columns, loc="upper center", bbox_to_anchor=below)
             lines.append(math.ceil(len(names) / columns))
@@ -47,9 +48,9 @@ def draw(table: Table, query: Query) -> Figure:
 
 
 def put_title(figure: Figure, table: Table, query: Query, *notes: str) -> None:
-    """The table's title, the scale and notes on the runs, in lines that fit the figure."""
+    """Writes the table's title, the scale and notes on the runs above the figure."""
     scale = "" if query.scale == 1 else f"SCALED: {query.scale:g} of the training"
-    width = int(13 * figure.get_figwidth())  # Characters of 9 points, about 14 to an inch.
+    width = int(13 * figure.get_figwidth())  # Because 13 characters of 9 points fit an inch.
     lines = [textwrap.fill(text, width) for text in (table.title, scale, *notes) if text]
     figure.suptitle("\n".join(lines), fontsize=9)
 
@@ -65,40 +66,48 @@ def _y_name(panel: Panel) -> str:
 def _draw_rows(
     axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, query: Query
 ) -> None:
-    """Metrics over a field of the rows: ours solid with bars, published dashed."""
+    """Draws metrics over a field of the rows: ours solid with error bars, published dashed."""
     axes.set_xscale(panel.x_scale)
-    if panel.x_unit != 1:
-        axes.set_xticks(sorted({place(row, panel) for row in rows.values()}))
-    many = len(panel.lines) > 1
+    if panel.x_scale == "log" or panel.x_unit != 1:
+        ticks = sorted({place(row, panel) for row in rows.values()})
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+    many, kinds = len(panel.lines) > 1, set()
     for i, (name, labels) in enumerate(panel.lines):
         line = [rows[label] for label in labels]
         for j, metric in enumerate(panel.y):
-            colour, minus = f"C{i if many else j}", panel.minus.get(metric, 0.0)
+            colour, minus = COLOURS[i if many else j], panel.minus.get(metric, 0.0)
             title = name if many else heading(metric) + (f" - {minus:g}" if minus else "")
-            if points := _points([(row, ours(row, table, query)) for row in line], metric, panel):
-                at, mean, bar = zip(*points, strict=True)
-                label = f"{title}, ours"
-                axes.errorbar(at, mean, bar, color=colour, marker="o", capsize=2, label=label)
+            own = _points([(row, ours(row, table, query)) for row in line], metric, panel)
             numbers = [(row, published_numbers.of_row(row, table)) for row in line]
-            if points := _points(numbers, metric, panel):
-                at, mean, _ = zip(*points, strict=True)
-                label = f"{title}, published"
-                axes.plot(at, mean, "--x", color=colour, alpha=0.7, label=label)
+            published = _points(numbers, metric, panel)
+            if own:
+                at, mean, bar = zip(*own, strict=True)
+                axes.errorbar(at, mean, bar, color=colour, marker="o", capsize=2)
+            if published:
+                at, mean, _ = zip(*published, strict=True)
+                axes.plot(at, mean, "--x", color=colour, alpha=0.7)
+            if own or published:
+                axes.plot([], [], color=colour, label=title)
+            kinds |= {"ours": bool(own), "published": bool(published)}.items()
+    for kind, style in (("ours", "-o"), ("published", "--x")):
+        if (kind, True) in kinds:
+            axes.plot([], [], style, color="grey", label=kind)
 
 
 def place(row: Row, panel: Panel) -> float:
-    """Where a row is on the x axis."""
+    """Returns the place of a row on the x axis."""
     return float(row.config()[panel.x]) / panel.x_unit
 
 
 def ours(row: Row, table: Table, query: Query) -> dict[str, Cell]:
-    """The row's numbers by column, from the runs that belong to it."""
+    """Returns the row's numbers by column, from the runs that belong to it."""
     numbers = cells.lines(row, table, query.exact(row))[0].cells
     return {column: cell for column, cell in numbers.items() if isinstance(cell, Cell)}
 
 
 def spread(number: Cell | Published) -> float:
-    """Half the height of an error bar: the standard deviation, or half the interval of one seed."""
+    """Returns half of an error bar: the standard deviation, or half the interval of one seed."""
     if number.std is not None:
         return number.std
     return (number.half or 0.0) if isinstance(number, Cell) else 0.0
@@ -109,7 +118,7 @@ def _points(
     metric: str,
     panel: Panel,
 ) -> list[tuple[float, float, float]]:
-    """(place, mean, half of the error bar) of each row that has the metric."""
+    """Returns (place, mean, half of the error bar) of each row that has the metric."""
     minus = panel.minus.get(metric, 0.0)
     of_metric = [(row, of_row[metric]) for row, of_row in numbers if metric in of_row]
     return [(place(row, panel), n.mean - minus, spread(n)) for row, n in of_metric]
@@ -118,7 +127,7 @@ def _points(
 def _draw_curves(
     axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, query: Query
 ) -> None:
-    """A metric over epochs: a line for each run, one colour for each row; dotted if it differs."""
+    """Draws a metric over epochs: a line for each run, dotted if the run differs from its row."""
     (metric,) = panel.y
     for i, (name, labels) in enumerate(panel.lines):
         named: set[str] = set()
@@ -129,5 +138,7 @@ def _draw_curves(
                 if points:
                     shown = None if label in named else label
                     dashes = "-" if label == name else ":"
-                    axes.plot(*zip(*points, strict=True), dashes, color=f"C{i}", label=shown, lw=1)
+                    axes.plot(
+                        *zip(*points, strict=True), dashes, color=COLOURS[i], label=shown, lw=1
+                    )
                     named.add(label)

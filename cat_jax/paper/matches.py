@@ -1,4 +1,4 @@
-"""The runs of a folder by the rows of the paper that they are nearest to."""
+"""Sorts the runs of a folder by the rows of the paper that they are nearest to."""
 
 import collections
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from cat_jax.paper.rows import Row
 
 
 class Match(NamedTuple):
-    """A run beside a row, with the results that the row's config asks for, on one set of images."""
+    """A run beside a row, with the results on one set of images that the row's config asks for."""
 
     run: Run
     row: Row
@@ -19,7 +19,7 @@ class Match(NamedTuple):
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """How the run differs from its row: length, fields, and the number of test images."""
+        """The length, fields and number of test images in which the run differs from its row."""
         return tuple(filter(None, (*self.nearest.differences, measured.images(self.run, self.row))))
 
 
@@ -28,14 +28,14 @@ class Matches(NamedTuple):
 
     Attributes:
       by_row: runs by `nearest.key` of the row.
-      others: the runs that are near no row of the paper, and weights from elsewhere.
+      others: runs without a row in the paper, and weights from files.
     """
 
     by_row: Mapping[tuple[Any, ...], list[tuple[Run, Nearest]]]
     others: list[Run]
 
     def of(self, row: Row) -> list[Match]:
-        """The runs beside a row; a run is there once for each set of images."""
+        """Returns the runs beside a row, each once for each set of images."""
         return [
             Match(view, row, own)
             for run, own in self.by_row.get(nearest.key(row), ())

@@ -1,4 +1,4 @@
-"""The numbers of a run: accuracies of best/, curves over its validations, means of its masks."""
+"""Reads the numbers of a run: accuracies of best/, validation curves, means of masks."""
 
 import dataclasses
 import pathlib
@@ -19,9 +19,9 @@ class Number:
     """A measured share, as a fraction.
 
     Attributes:
-      value: the accuracy, or the mean of a mask.
-      half: half the width of its 95% interval; None where it has none.
-      size: the number of images.
+      value: accuracy, or mean of a mask.
+      half: half the width of the 95% interval, or None.
+      size: number of images.
     """
 
     value: float
@@ -33,9 +33,9 @@ class Number:
 class Run:
     """A workdir: `config` by dotted paths, and the lines of its files.
 
-    Results and checks are those lines that state their conditions; `remark` counts the others.
-    `points` are those of accuracy against epsilon. `is_trained` is False where only weights from
-    elsewhere were evaluated: the config is then not that of their training.
+    `results` and `checks` are lines that state their conditions; `remark` counts the others.
+    `points` are the lines of accuracy against epsilon. `is_trained` is False if the run evaluated
+    weights from a file, because their training had another config.
     """
 
     workdir: pathlib.Path
@@ -61,15 +61,15 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether a number of metrics.jsonl is not finite."""
+        """Whether metrics.jsonl has a number that is not finite."""
         return bool(run_folder.first_non_finite(self.metrics))
 
 
 def views(run: Run, row: Row) -> list[Run]:
-    """The run with the results that its row asks for, once for each set of images.
+    """Returns the run once for each set of images, with the results that its row asks for.
 
-    A result belongs to a row only if it was measured as the row's config measures it: at that
-    radius, with those steps. The images on which the most attacks were run are the first.
+    A result belongs to a row only if its conditions, such as radius and steps, are those of the
+    row's config. The set of images with the most attacks comes first.
     """
     config = row.resolved({"evaluation": "paper,standard"})
     suite = suites.listed(config)
@@ -83,9 +83,9 @@ def views(run: Run, row: Row) -> list[Run]:
 
 
 def images(run: Run, row: Row) -> str:
-    """ "500 test images" where a run as `views` returns it is tested on a part of the test split.
+    """Returns "500 test images" if the run was tested on a part of the test split, else "".
 
-    Another subset of that size than the row's is named too.
+    A subset that differs from the row's is named too.
     """
     size, config = run.config["test.num_examples"], row.config()
     text = str(size)
@@ -101,7 +101,7 @@ def _size(line: Line) -> int:
 
 
 def numbers(run: Run, table: Table) -> dict[str, Number]:
-    """The numbers of a run, by the columns of the table; a number that it lacks is absent."""
+    """Returns the numbers that a run has, by the columns of the table."""
     if table.curves:
         own = _of_validation(run)
     elif table.columns[0].startswith("mask_"):
@@ -116,20 +116,20 @@ def numbers(run: Run, table: Table) -> dict[str, Number]:
 
 
 def terms(column: str, columns: Sequence[str]) -> list[str]:
-    """The metrics that a column is made of: all before an "average", the terms of a sum."""
+    """Returns the metrics of a column: all before an "average", or the terms of a sum."""
     return list(columns[: columns.index(column)]) if column == "average" else column.split("+")
 
 
 def _combined(parts: Sequence[Number], mean: bool) -> Number:
     share = 1 / len(parts) if mean else 1.0
     halves = [part.half for part in parts if part.half is not None]
-    # Because the images are the same: the widest interval is that of errors made together.
+    # Because the images are the same, so errors may coincide: this is the widest interval.
     half = share * sum(halves) if halves else None
     return Number(share * sum(p.value for p in parts), half, min(p.size for p in parts))
 
 
 def _of_results(run: Run) -> dict[str, Number]:
-    """The accuracies of a run as `views` returns it, by the names of the attacks."""
+    """Returns the accuracies of a run from `views`, by the names of the attacks."""
     accuracies = {}
     for line in run.results:
         low, high = line["outcome"]["interval"]
@@ -139,7 +139,7 @@ def _of_results(run: Run) -> dict[str, Number]:
 
 
 def curve(run: Run) -> list[dict[str, float]]:
-    """Each validation: epoch, natural, pgd10 and their sum, as fractions."""
+    """Returns epoch, natural, pgd10 and their sum of each validation, as fractions."""
     points = []
     for line in run.metrics:
         if line.get("validation_robust") is not None:
@@ -150,7 +150,7 @@ def curve(run: Run) -> list[dict[str, float]]:
 
 
 def _of_validation(run: Run) -> dict[str, Number]:
-    """The accuracies of the validation with the highest sum."""
+    """Returns the accuracies of the validation with the highest sum."""
     best = max(curve(run), key=lambda point: point["natural+pgd10"], default=None)
     if best is None:
         return {}

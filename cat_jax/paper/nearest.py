@@ -1,8 +1,8 @@
-"""The row of the paper that a config is nearest to, and how it differs from it.
+"""Finds the row of the paper that a config is nearest to, and lists the differences.
 
 A run belongs to a row if every field that affects training agrees. Any other run stands beside the
-row that it differs least from, labelled with each field that differs; where several rows are
-equally near, beside none.
+row that it differs least from, labelled with each field that differs. If several rows are equally
+near, it stands beside none.
 """
 
 import functools
@@ -17,9 +17,9 @@ from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.rows import Row, Table
 
 Config = Mapping[str, Any]  # Resolved, by dotted paths.
-SEED = "seed"  # A row has several.
+SEED = "seed"  # Not compared, because a row has several.
 TRAINED = [path for path, field in FIELDS.items() if field.affects & TRAINING and path != SEED]
-# The data and the network: they decide what an evaluation measures, too.
+# Data and network, which affect training and evaluation.
 IDENTITY = [path for path in TRAINED if FIELDS[path].affects == BOTH]
 LENGTH = [path for path in TRAINED if FIELDS[path].longer]
 
@@ -28,9 +28,9 @@ class Nearest(NamedTuple):
     """The row that a config is nearest to.
 
     Attributes:
-      row: the first of the rows with this training; several tables may have it.
-      length: "2 of 40 epochs" or "500 steps" if the config's training is shorter; or "".
-      changes: the other fields of training that differ, with the config's values.
+      row: first row with this training; several tables may contain it.
+      length: "2 of 40 epochs" or "500 steps" if the training has another length, else "".
+      changes: other fields of training that differ, with the config's values.
     """
 
     row: Row
@@ -39,15 +39,15 @@ class Nearest(NamedTuple):
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """The length, and each changed field as the command line takes it."""
+        """The length, and each changed field as a flag."""
         flags = [f"{path}={value}" for path, value in run_config.as_given(self.changes).items()]
         return (self.length, *flags) if self.length else tuple(flags)
 
 
 def find(config: Config) -> Nearest | None:
-    """The row that a config is nearest to; None if several are equally near.
+    """Returns the row that a config is nearest to, or None if several are equally near.
 
-    Rows of another variant, network or data set are not compared.
+    It compares rows of the same variant, network and data set.
     """
     rows = {key(row): row for _, row in reversed(_rows_of(config["variant"]))}
     comparable = [row for row in rows.values() if _has_identity(config, row)]
@@ -61,12 +61,12 @@ def find(config: Config) -> Nearest | None:
 
 
 def key(row: Row) -> tuple[Any, ...]:
-    """Equal for rows that train the same."""
+    """Returns a key that is equal for rows with the same training."""
     return tuple(row.config()[path] for path in TRAINED)
 
 
 def alike(row: Row) -> list[tuple[Table, Row]]:
-    """The rows of all tables that train the same as this one, itself included."""
+    """Returns the rows of all tables with the same training, including this row."""
     return [(table, other) for table, other in _rows_of(row.variant) if key(other) == key(row)]
 
 
@@ -89,10 +89,10 @@ def _length(config: Config, row: Row) -> str:
 
 
 def _changes(config: Config, row: Row) -> dict[str, Any]:
-    """The fields that turn the row's training into the config's, apart from its length.
+    """Returns the fields that turn the row's training into the config's, apart from its length.
 
-    A field that follows from an earlier one, as many do from the conventions, is not among them;
-    nor are the epochs of a schedule that is shortened with the training.
+    It leaves out fields that follow from an earlier one, such as the conventions, and epochs of a
+    schedule that shrink with the training.
     """
     length = {path: config[path] for path in LENGTH}
     share = config["num_epochs"] / row.config()["num_epochs"]

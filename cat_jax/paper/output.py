@@ -1,4 +1,4 @@
-"""A table, printed, and written as Markdown, LaTeX, CSV, HTML, PNG and PDF if a folder is named."""
+"""Prints a table, and writes it to a folder as Markdown, LaTeX, CSV, HTML, PNG and PDF."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ text = grids.markdown
 
 
 def show(name: str, query: Query, out: pathlib.Path | None) -> None:
-    """Prints a table; with `out` its files are written there."""
+    """Prints a table, and writes its files to `out` unless it is None."""
     grid = build(name, query)
     print(text(grid) + "\n")
     if out is None:
@@ -33,12 +33,12 @@ def show(name: str, query: Query, out: pathlib.Path | None) -> None:
 
 
 def build(name: str, query: Query) -> Grid:
-    """The table as text."""
+    """Returns the table as text."""
     return texts.losses() if name == "losses" else sheet.grid(TABLES[name], query)
 
 
 def as_csv(name: str, grid: Grid, query: Query) -> str:
-    """Numbers, one a line; of what is no table of numbers, its text."""
+    """Returns one number a line, or the text of a table without numbers."""
     if name in TABLES:
         return sheet.as_csv(TABLES[name], query)
     stream = io.StringIO()
@@ -47,7 +47,7 @@ def as_csv(name: str, grid: Grid, query: Query) -> str:
 
 
 def as_html(name: str, grid: Grid, figure: Figure | None, query: Query) -> str:
-    """A page that needs no other file."""
+    """Returns a page that needs no other file."""
     if name in TABLES:
         png = plots.png(figure) if figure else None
         return table_page.table_page(TABLES[name], grid, png, query)
@@ -55,7 +55,7 @@ def as_html(name: str, grid: Grid, figure: Figure | None, query: Query) -> str:
 
 
 def draw(name: str, query: Query) -> Figure | None:
-    """The table's figure; None for texts."""
+    """Returns the table's figure, or None for texts."""
     if name == "adaptation":
         return pictures.adaptation()
     if name == "mask_visualisation":

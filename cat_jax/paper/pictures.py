@@ -1,4 +1,4 @@
-"""The paper's figures of images and of ideas: masks on digits, and two kinds of adaptation."""
+"""Draws the paper's figures of images and of ideas: masks, and two kinds of adaptation."""
 
 import zipfile
 
@@ -14,13 +14,13 @@ from cat_jax.paper.rows import Row, Table
 
 matplotlib.use("Agg")
 VIEWS = ("natural", "adversarial", "mask", "calibrated")
-COLUMNS = 5
+NUM_IMAGES = 5
 
 
 def masks(table: Table, query: Query) -> Figure:
-    """For each row of the table with a run, five digits in four views; g's mask is the third."""
+    """Draws five digits in four views for each row of the table that has a run."""
     blocks = dict(filter(None, (_block(row, query) for row in table.rows)))
-    across = COLUMNS * max(1, len(blocks))
+    across = NUM_IMAGES * max(1, len(blocks))
     figure = Figure(figsize=(0.95 * across + 1, 4.4), layout="constrained")
     grid = figure.subplots(len(VIEWS), across, squeeze=False)
     for axes in grid.flat:
@@ -29,18 +29,18 @@ def masks(table: Table, query: Query) -> Figure:
     for view, axes in zip(VIEWS, grid[:, 0], strict=True):
         axes.set_ylabel(view)
     for block, (label, images) in enumerate(blocks.items()):
-        grid[0, block * COLUMNS + COLUMNS // 2].set_title(label, fontsize=9)
+        grid[0, block * NUM_IMAGES + NUM_IMAGES // 2].set_title(label, fontsize=9)
         for i, view in enumerate(VIEWS):
-            for j, image in enumerate(images[view][:COLUMNS]):
-                shown = grid[i, block * COLUMNS + j].imshow(image, cmap="gray", vmin=0, vmax=1)
+            for j, image in enumerate(images[view][:NUM_IMAGES]):
+                shown = grid[i, block * NUM_IMAGES + j].imshow(image, cmap="gray", vmin=0, vmax=1)
     if blocks:
-        figure.colorbar(shown, ax=grid[:, -1], label="pixel, or M; 0 to 1", shrink=0.6)
+        figure.colorbar(shown, ax=grid[:, -1], label="pixel, or mask", shrink=0.6)
     figures.put_title(figure, table, query, "" if blocks else "no run")
     return figure
 
 
 def _block(row: Row, query: Query) -> tuple[str, dict[str, np.ndarray]] | None:
-    """The name and the views of a row's first run with images, exact ones before others."""
+    """Returns the name and the views of a row's first run with images; exact runs come first."""
     for match in sorted(query.of(row), key=lambda match: len(match.differences)):
         try:
             with np.load(match.run.workdir / "masks.npz") as archive:
@@ -52,12 +52,12 @@ def _block(row: Row, query: Query) -> tuple[str, dict[str, np.ndarray]] | None:
 
 
 def boundary(x: np.ndarray) -> np.ndarray:
-    """A decision boundary in the plane, which crosses the ball of radius 1 around 0."""
+    """Returns x2 of a decision boundary that crosses the ball of radius 1 around 0."""
     return 0.62 - 0.35 * x - 0.25 * x**2
 
 
 def scaled_to_boundary(delta: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The point t * scale * delta that is on the boundary, by bisection over t in [0, 1]."""
+    """Returns the point t * scale * delta on the boundary, by bisection over t in [0, 1]."""
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -67,7 +67,7 @@ def scaled_to_boundary(delta: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def adaptation() -> Figure:
-    """One perturbation brought back to the boundary: all pixels alike, and pixel by pixel."""
+    """Draws one perturbation scaled back to the boundary, as one number and pixel by pixel."""
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     axes = figure.subplots()
     at = np.linspace(-1.3, 1.3, 100)
@@ -76,17 +76,18 @@ def adaptation() -> Figure:
     delta = np.array([1.0, 1.0])
     _point(axes, np.zeros(2), "x", "C0", "natural example")
     _point(axes, delta, "x'", "C3", "adversarial example")
-    whole = scaled_to_boundary(delta, np.ones(2))
-    _point(axes, whole, "x0'", "C1", "instance-level: epsilon is reduced")
+    uniform = scaled_to_boundary(delta, np.ones(2))
+    _point(axes, uniform, "x0'", "C1", "instance-level: epsilon is reduced")
     for i, scale in enumerate((np.array([1.0, 0.35]), np.array([0.2, 1.0]))):
         label = "pixel-level: each pixel has its own M" if not i else ""
         _point(axes, scaled_to_boundary(delta, scale), f"x{i + 1}'", "C2", label)
-    axes.add_patch(Rectangle((-whole[0], -whole[1]), *(2 * whole), fill=False, ls=":", color="C1"))
+    reduced = Rectangle((-uniform[0], -uniform[1]), *(2 * uniform), fill=False, ls=":", color="C1")
+    axes.add_patch(reduced)
     axes.set_xlabel("perturbation of pixel 1, in epsilons")
     axes.set_ylabel("perturbation of pixel 2, in epsilons")
     axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
     axes.legend(fontsize=7, loc="lower left")
-    axes.set_title("Figure 7: an illustration, of no run", fontsize=9)
+    axes.set_title("Figure 7: an illustration", fontsize=9)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""How far the runs of a table are, which runs belong to none of its rows, and what to launch."""
+"""Reports which runs of a table are done, missing or without a row, and lists what to launch."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ MAX_NAMES = 5  # A longer list of folders ends in a count.
 
 
 def statuses(table: Table, query: Query) -> list[Status]:
-    """For each row and seed to launch: done, how far, or missing."""
+    """Returns the status of each row and seed to launch."""
     return [
         (row, seed, _status(match, table, query))
         for row in table.rows
@@ -31,7 +31,7 @@ def _status(match: Match | None, table: Table, query: Query) -> str:
 
 
 def status(match: Match | None, table: Table) -> str:
-    """ "done", "missing", or how far a run is."""
+    """Returns "done", "missing", or the progress of a run."""
     if match is None:
         return "missing"
     run = match.run
@@ -48,7 +48,7 @@ def status(match: Match | None, table: Table) -> str:
 
 
 def status_grid(tables: Sequence[Table], query: Query) -> Grid:
-    """The statuses as text."""
+    """Returns the statuses as text."""
     body = [
         [table.name, row.label, str(seed), text]
         for table in tables
@@ -61,7 +61,7 @@ def status_grid(tables: Sequence[Table], query: Query) -> Grid:
 
 
 def summary(table: Table, query: Query) -> str:
-    """How many runs are done, how far others are, and how many belong to no row."""
+    """Counts the runs that are done and those without a row, and states the progress of others."""
     runs = statuses(table, query)
     done = sum(text == "done" for _, _, text in runs)
     texts = [f"Runs done: {done} of {len(runs)} in {query.folder}."]
@@ -74,7 +74,7 @@ def summary(table: Table, query: Query) -> str:
 
 
 def _unprinted(table: Table, query: Query) -> list[str]:
-    """How many runs differ from their row, and have no number to print yet."""
+    """Counts the runs that differ from their row and have no number yet."""
     kinds = collections.Counter(
         ", ".join(match.differences)
         for row in table.rows
@@ -85,7 +85,7 @@ def _unprinted(table: Table, query: Query) -> list[str]:
 
 
 def _without_row(tables: Iterable[Table], query: Query) -> str:
-    """How many runs of the folder are beside no row of these tables, and which are beside none."""
+    """Counts the runs without a row in these tables, and names those without any row."""
     rows = [row for table in tables for row in table.rows]
     beside = {match.run.workdir for row in rows for match in query.matches.of(row)}
     if not (count := len({run.workdir for run in query.runs} - beside)):
@@ -93,14 +93,14 @@ def _without_row(tables: Iterable[Table], query: Query) -> str:
     text = f"{count} of {len(query.runs)} runs belong to no row here"
     if names := [run.workdir.name for run in query.matches.others]:
         rest = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        text += f", nor to another of the paper's: {', '.join(names[:MAX_NAMES])}{rest}"
+        text += f"; without a row in the paper: {', '.join(names[:MAX_NAMES])}{rest}"
     return f"{text}."
 
 
 def launched(
     tables: Iterable[Table], query: Query, overrides: Sequence[str], todo: bool
 ) -> list[str]:
-    """The commands of the tables, each run once; with `todo` only of runs that are not done."""
+    """Returns one command for each run of the tables, or only for unfinished runs with `todo`."""
     unfinished: dict[str, bool] = {}
     for table in tables:
         for row, seed, text in statuses(table, query):

@@ -1,4 +1,4 @@
-"""The paper's numbers.
+"""Reads the paper's numbers.
 
 `published.csv` holds every number of the paper's tables and of the authors' released logs, in
 percent, keyed by (table, dataset, classifier, row, metric).
@@ -14,7 +14,7 @@ from cat_jax.paper.rows import Row, Table
 
 
 class Published(NamedTuple):
-    """A published number, in percent; std is None where none was given."""
+    """A published number in percent; std is None if none was published."""
 
     mean: float
     std: float | None
@@ -26,7 +26,7 @@ class Published(NamedTuple):
 
 @functools.cache
 def numbers() -> dict[tuple[str, ...], Published]:
-    """All published numbers, by (table, dataset, classifier, row, metric)."""
+    """Returns all published numbers by (table, dataset, classifier, row, metric)."""
     published: dict[tuple[str, ...], Published] = {}
     with open(pathlib.Path(__file__).with_name("published.csv"), newline="") as stream:
         for line in csv.DictReader(stream):
@@ -38,9 +38,9 @@ def numbers() -> dict[tuple[str, ...], Published]:
 
 
 def of_row(row: Row, table: Table) -> dict[str, Published]:
-    """The paper's numbers of a row by our columns; averages and sums are computed from them.
+    """Returns the paper's numbers of a row by our columns, with averages and sums.
 
-    The published MNIST attack never clips to [0, 1]: its pgd20 is our `pgd20_unclipped`.
+    The published MNIST attack never clips to [0, 1], so its pgd20 is our `pgd20_unclipped`.
     """
     config = row.config()
     place = (row.table or table.name, config["dataset"], config["classifier.name"])

@@ -1,4 +1,4 @@
-"""What a command line asks for: which runs, which seeds, at which scale."""
+"""A query of the command line: runs, seeds and scale."""
 
 import dataclasses
 import functools
@@ -17,9 +17,9 @@ class Query:
 
     Attributes:
       runs: all runs of the folder.
-      folder: the folder, as it was written.
-      seeds: the seeds to look at; None: all seeds of the runs, and those of each row to launch.
-      scale: share of the training's length; below 1 only runs of that length are looked at.
+      folder: folder as the user wrote it.
+      seeds: seeds to read; None: all seeds of the runs, and the seeds of each row to launch.
+      scale: share of the training's length; below 1 only runs of that length count.
     """
 
     runs: Sequence[Run]
@@ -33,16 +33,16 @@ class Query:
         return matches.match(self.runs)
 
     def of(self, row: Row) -> list[Match]:
-        """The runs beside a row; at scale 1 of any length."""
+        """Returns the runs beside a row, at scale 1 of any length."""
         chosen = [m for m in self.matches.of(row) if self.seeds is None or m.run.seed in self.seeds]
         return chosen if self.scale == 1 else [m for m in chosen if self._has_length(m)]
 
     def exact(self, row: Row) -> list[Match]:
-        """The runs that belong to a row, at the scale; their test may have been on fewer images."""
+        """Returns the runs that belong to a row at the scale, on any number of test images."""
         return [m for m in self.of(row) if not m.nearest.changes and self._has_length(m)]
 
     def launched(self, row: Row) -> Iterator[tuple[int, Match | None]]:
-        """Each seed to launch, and the run that belongs to the row, if there is one."""
+        """Yields each seed to launch with the run that belongs to the row, or None."""
         exact = self.exact(row)
         for seed in self.seeds if self.seeds is not None else row.seeds:
             of_seed = [match for match in exact if match.run.seed == seed]

@@ -1,4 +1,4 @@
-"""The published numbers to print beside the results of a run."""
+"""Finds the published numbers to print beside the results of a run."""
 
 import pathlib
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ class Reference(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """Names the row, and each way in which the run differs from it."""
-        text = f"the row of the paper nearest to it is {self.nearest.row.label}"
+        """The row's name and the run's differences from it."""
+        text = f"the nearest row of the paper is {self.nearest.row.label}"
         differences = ", ".join(self.nearest.differences)
-        return f"{text}, from which it differs: {differences}" if differences else text
+        return f"{text}; the run differs: {differences}" if differences else text
 
     def text(self, conditions: Mapping[str, Any]) -> str:
-        """The number to print beside a result; "" unless the paper measured under its conditions.
+        """Returns the published number beside a result, or "" if the paper has none.
 
         Args:
-          conditions: part of the result's line.
+          conditions: conditions of the result; the paper's have to be the same.
         """
         for table, row in nearest.alike(self.nearest.row):
             number = published_numbers.of_row(row, table).get(conditions["attack"])
@@ -36,7 +36,7 @@ class Reference(NamedTuple):
 
 
 def of_run(workdir: pathlib.Path) -> Reference | None:
-    """The row that a run is nearest to; None if the paper has none.
+    """Returns the row that a run is nearest to, or None if the paper has none.
 
     Raises:
       UsageError: if config.json is damaged or has an unknown field.

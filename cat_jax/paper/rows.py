@@ -1,4 +1,4 @@
-"""What a table is: the rows name the runs to launch, and the runs name the rows to print."""
+"""Tables as data: a row names the runs to launch and decides which runs belong to it."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from cat_jax.runtime.registry import records_of
 FIVE = (0, 1, 2, 3, 4)  # The paper's CAT rows are means of five runs.
 ONE = (0,)
 BETA1 = "method.beta1"
-# All images are trained on and the last checkpoint is reported: MNIST does not overfit, and the
+# Train on all images and report the last checkpoint, because MNIST does not overfit and the
 # published checkpoint was chosen on the test set.
 ALL_OF_MNIST = {"num_validation": 0}
 Items = tuple[tuple[str, Any], ...]
@@ -27,14 +27,14 @@ class Row:
     """One trained network of the paper.
 
     Attributes:
-      label: the name that the paper prints; in `published.csv` the row's name, if it is there.
+      label: name that the paper prints, and the row's name in `published.csv`.
       file: name of the config file.
       variant: variant of that file.
-      overrides: fields that the row sets besides.
+      overrides: other fields that the row sets.
       seeds: seeds of the runs to launch.
-      table: the table with its published numbers, if not the one that it is printed in.
-      published: its name there, if that is not the label.
-      note: printed below the table.
+      table: table with the published numbers, if it is not the row's own.
+      published: name in that table, if it is not the label.
+      note: note below the table.
     """
 
     label: str
@@ -47,18 +47,18 @@ class Row:
     note: str = ""
 
     def resolved(self, changes: Mapping[str, Any] = MappingProxyType({})) -> ConfigDict:
-        """The config that a run of the row resolves, with these fields changed."""
+        """Returns the resolved config of the row, with these fields changed."""
         return _resolved(self.file, self.variant, self._items(changes))
 
     def config(self, changes: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
-        """`resolved` by dotted paths."""
+        """Returns `resolved` by dotted paths."""
         return _flat(self.file, self.variant, self._items(changes))
 
     def _items(self, changes: Mapping[str, Any]) -> Items:
         return tuple({**self.overrides, **changes}.items())
 
     def total_steps(self, config: Mapping[str, Any]) -> int:
-        """How many steps a run of this row takes under its own config."""
+        """Returns the number of training steps of a run of this row with its own config."""
         if steps := config["num_steps"]:
             return int(steps)
         num_train = source(config["dataset"]).num_train - config["num_validation"]
@@ -66,7 +66,7 @@ class Row:
 
 
 def source(dataset: str) -> data.Source:
-    """The record of a data set, which has its sizes."""
+    """Returns the record of a data set, which has its sizes."""
     return records_of(data.Source)[dataset]
 
 
@@ -87,13 +87,13 @@ class Panel:
     """One set of axes of a figure.
 
     Attributes:
-      title: above it.
-      y: the metric, or a sum of two, "natural+pgd20".
-      x: a field of the rows' configs; "epoch" for curves over training.
-      x_label: name of the axis.
-      lines: (label, labels of the rows that the line joins).
-      minus: the constant that the paper's axis subtracts from each metric.
-      x_unit: the axis shows the field divided by this.
+      title: title above the axes.
+      y: metrics, or sums of two, "natural+pgd20".
+      x: field of the rows' configs, or "epoch" for curves over training.
+      x_label: label of the x axis.
+      lines: label of each line, and the labels of the rows that it joins.
+      minus: constant that the paper's axis subtracts from each metric.
+      x_unit: divisor of the field on the axis.
       x_scale: "linear" or "log".
     """
 
@@ -112,14 +112,14 @@ class Table:
     """One table or figure of the paper.
 
     Attributes:
-      name: on the command line; the first column of `published.csv` where it is there.
-      title: with the place in the paper.
-      rows: the networks to train.
-      columns: metrics as in results.jsonl; "average" and sums, "natural+pgd100", are computed;
-        pgd10 and what is beside it are of metrics.jsonl, where `curves` is set.
-      curves: numbers come from the validations while training, as the ablations' do.
-      panels: of the figure; none: the table has no figure.
-      note: printed below it.
+      name: name on the command line and in the first column of `published.csv`.
+      title: title with the place in the paper.
+      rows: networks to train.
+      columns: metrics of results.jsonl, or of metrics.jsonl with `curves`; "average" and sums such
+        as "natural+pgd100" are computed.
+      curves: whether the numbers come from validations during training, as in the ablations.
+      panels: axes of the figure; without any, the figure has bars.
+      note: note below the table.
     """
 
     name: str

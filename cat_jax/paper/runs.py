@@ -1,4 +1,4 @@
-"""The runs in a folder. A run is recognised by its config.json, not by its name."""
+"""Reads the runs in a folder. config.json identifies a run; its name does not."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def find(folder: pathlib.Path) -> list[Run]:
-    """Every run below a folder, in the order of their names; a warning names a damaged one."""
+    """Returns every run below a folder in the order of names, and warns of damaged ones."""
     runs = []
     for path in sorted(folder.rglob("config.json")):
         try:

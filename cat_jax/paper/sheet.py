@@ -1,4 +1,4 @@
-"""One of the paper's tables filled from runs: text, and numbers for a CSV."""
+"""Fills one of the paper's tables from runs, as text and as CSV."""
 
 import csv
 import io
@@ -20,12 +20,12 @@ FIELDS = (
 
 
 def fill(table: Table, query: Query) -> list[Line]:
-    """Every printed line, row by row."""
+    """Returns every printed line, row by row."""
     return [line for row in table.rows for line in cells.lines(row, table, query.of(row))]
 
 
 def grid(table: Table, query: Query) -> Grid:
-    """The table as text; its last note is about the runs."""
+    """Returns the table as text; its last note is about the runs."""
     lines = fill(table, query)
     head = ["trained", "", *(heading(column) for column in table.columns), "N", "seeds"]
     body = [_texts(line, published, table) for line, published in _beside_published(lines)]
@@ -34,7 +34,7 @@ def grid(table: Table, query: Query) -> Grid:
 
 
 def _beside_published(lines: Sequence[Line]) -> Iterator[tuple[Line, dict[str, Published]]]:
-    """Each line with the published numbers of its row."""
+    """Yields each line with the published numbers of its row."""
     published = {line.row.label: line.cells for line in lines if line.whose == "published"}
     for line in lines:
         numbers = published[line.row.label]
@@ -63,16 +63,16 @@ def _text(line: Line, column: str, published: dict[str, Published], most: int) -
 def _caption(table: Table, query: Query, lines: Sequence[Line]) -> str:
     seeds = sorted({run.seed for line in lines for run in line.runs})
     parts = [
-        f"{table.title}. Percent. Conventions released",
+        f"{table.title}. Accuracy in percent; released conventions",
         " or ".join(dict.fromkeys(map(_selection, table.rows))),
         f"seeds {', '.join(map(str, seeds))}" if seeds else "no runs",
     ]
     if query.scale != 1:
         parts.append(
-            f"SCALED: {query.scale:g} of the paper's training and of the test images, so not "
+            f"SCALED: {query.scale:g} of the paper's training and of the test images, which is not "
             "comparable with the published numbers"
         )
-    return "; ".join(parts) + ". Each line of ours names where it differs from this."
+    return "; ".join(parts) + ". Each line of ours names what differs from this."
 
 
 def _selection(row: Row) -> str:
@@ -89,7 +89,7 @@ def _footnotes(table: Table) -> list[str]:
 
 
 def as_csv(table: Table, query: Query) -> str:
-    """One line for each number of ours, beside the published one; and for what is missing."""
+    """Returns one line for each number of ours, or its absence, beside the published number."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(FIELDS)

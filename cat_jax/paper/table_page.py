@@ -1,4 +1,4 @@
-"""One table of the paper as one HTML file that needs no other: numbers, figure, and their runs."""
+"""Writes one table of the paper as one HTML file: its numbers, its figure, and its runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,19 +16,21 @@ from cat_jax.report.render import Picture, is_maths, render
 COLOURS = {sheet.NO_RUN: "none", "done": "better", "missing": "none"}
 MARKS = {cells.BETTER: "better", cells.WORSE: "worse"}
 
-CURVES = "A line for each run, in the colour of its row; of long ones the means of epochs."
+CURVES = "One line for each run, in the colour of its row. Long runs show the means of epochs."
 
 
 class Shown(NamedTuple):
     """A run on the page.
 
     Attributes:
-      match: the run and its row.
-      status: "done", or what is missing.
+      match: run and row.
+      status: "done", or the progress of the run.
+      shared: differences from their rows that all runs on the page share; names leave them out.
     """
 
     match: Match
     status: str
+    shared: frozenset[str] = frozenset()
 
     @property
     def run(self) -> Run:
@@ -37,8 +39,9 @@ class Shown(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The row, and how the run differs from it."""
-        return ", ".join((self.match.row.label, *self.match.differences))
+        """The row, and how the run differs from it and from the other runs."""
+        own = [text for text in self.match.differences if text not in self.shared]
+        return ", ".join((self.match.row.label, *own))
 
     @property
     def full_name(self) -> str:
@@ -47,7 +50,7 @@ class Shown(NamedTuple):
 
     @property
     def checks(self) -> list[Mapping[str, Any]]:
-        """The lines of checks.jsonl, without those of last/ if it is best/."""
+        """The lines of checks.jsonl, without those of last/ if it equals best/."""
         return tables.distinct(self.run.checks)
 
     @property
@@ -62,18 +65,18 @@ class Shown(NamedTuple):
 
 
 def text_page(grid: Grid) -> str:
-    """The HTML of a table that has no runs."""
+    """Returns the HTML of a table that has no runs."""
     return render("paper/templates/text.html", title=grid.caption, grid=grid, formula=_formula)
 
 
 def table_page(table: Table, grid: Grid, figure: bytes | None, query: Query) -> str:
-    """The HTML of a table of numbers, which names what is missing.
+    """Returns the HTML of a table of numbers, which names what is missing.
 
     Args:
-      table: one of the paper's.
-      grid: the table filled by `sheet.grid`.
-      figure: the table's figure, as PNG.
-      query: the query of the command line.
+      table: table of the paper.
+      grid: table as text, from `sheet.grid`.
+      figure: figure of the table, as PNG.
+      query: query of the command line.
     """
     shown = list(_shown(table, query))
     named = [(item.name, item.run.metrics) for item in shown]
@@ -92,6 +95,7 @@ def table_page(table: Table, grid: Grid, figure: bytes | None, query: Query) -> 
         num_runs=len(statuses),
         num_done=sum(text == "done" for _, _, text in statuses),
         figure=Picture(figure, "Figure", _figure_caption(table)),
+        shared=", ".join(sorted(_shared([item.match for item in shown]))),
         statuses=_status_grid(table, statuses),
         num_others=sum(item.run.workdir not in exact for item in shown),
         shown=shown,
@@ -106,12 +110,17 @@ def table_page(table: Table, grid: Grid, figure: bytes | None, query: Query) -> 
 
 
 def _figure_caption(table: Table) -> str:
-    drawn = "" if table.name == "adaptation" else "Ours are runs that agree with their rows. "
-    return f"{drawn}Also as {table.name}.pdf."
+    if table.name == "adaptation":
+        drawn = "An illustration in the plane, drawn without a run. "
+    elif table.columns[0].startswith("mask_"):
+        drawn = "Five test images in four views; the third row shows the mask. "
+    else:
+        drawn = "Our numbers come from runs that agree with their rows, up to the scale. "
+    return f"{drawn}{table.name}.pdf has the same figure."
 
 
 def _colour(text: str) -> str:
-    """The class of style.css for a cell with a mark or a status."""
+    """Returns the class of style.css for a cell with a mark or a status."""
     return COLOURS.get(text) or MARKS.get(text[-2:], "")
 
 
@@ -120,13 +129,22 @@ def _formula(text: str) -> bytes | None:
 
 
 def _shown(table: Table, query: Query) -> Iterator[Shown]:
-    for row in table.rows:
-        for match in sorted(query.of(row), key=lambda match: match.run.seed):
-            yield Shown(match, progress.status(match, table))
+    """The runs of each row, ordered by seed."""
+    matches = [m for r in table.rows for m in sorted(query.of(r), key=lambda m: m.run.seed)]
+    shared = _shared(matches)
+    for match in matches:
+        yield Shown(match, progress.status(match, table), shared)
+
+
+def _shared(matches: Sequence[Match]) -> frozenset[str]:
+    """The differences from their rows that several runs have in common."""
+    if len(matches) < 2:
+        return frozenset()
+    return frozenset.intersection(*(frozenset(match.differences) for match in matches))
 
 
 def _status_grid(table: Table, statuses: Sequence[progress.Status]) -> Grid:
-    """A row for each of the table's, a column for each seed."""
+    """A grid with a row for each row of the table and a column for each seed."""
     texts = {(row.label, seed): text for row, seed, text in statuses}
     seeds = list(dict.fromkeys(seed for _, seed in texts))
     body = [[r.label, *(texts.get((r.label, s), sheet.DASH) for s in seeds)] for r in table.rows]
@@ -134,20 +152,23 @@ def _status_grid(table: Table, statuses: Sequence[progress.Status]) -> Grid:
 
 
 def _masks(shown: Sequence[Shown], named: run_curves.Named) -> list[Picture]:
-    """The means of all runs, and the masks of the first run that has images."""
+    """The means of all runs, and for each name the images of the first run that has some."""
     means = run_curves.mask_means(named)
-    pictures = [Picture(means, "Mean of M", "Over all pixels, while training.")]
+    pictures = [Picture(means, "Mean of the mask M", "Over all pixels, during training.")]
+    caption = "The classifier's answer stands above each image, coloured if it is wrong."
+    galleries: dict[str, Picture] = {}
     for item in shown:
+        if item.name in galleries:
+            continue
         if views := plots.load_gallery(item.run.workdir / "masks.npz"):
-            caption = "The classifier's class is above each view; wrong classes are coloured."
-            gallery = plots.gallery(views)
-            return [*pictures, Picture(gallery, f"Masks of {item.full_name}", caption)]
-    return pictures
+            title = f"Masks of {item.full_name}"
+            galleries[item.name] = Picture(plots.gallery(views), title, caption)
+    return [*pictures, *galleries.values()]
 
 
 def _radii(shown: Sequence[Shown], named: run_curves.Named) -> Picture:
     curves = [
-        (item.name, [point[:2] for point in curve.points])
+        (item.name, curve.points)
         for item in shown
         for curve in epsilon_curves.curves(item.run.points)
         if curve.name == "best"
@@ -155,6 +176,9 @@ def _radii(shown: Sequence[Shown], named: run_curves.Named) -> Picture:
     epsilons = dict.fromkeys(
         line["conditions"].get("epsilon", 0.0) for item in shown for line in item.run.results
     )
-    caption = "Under PGD-20, whose step size keeps its ratio to epsilon."
+    caption = (
+        "Under PGD-20, whose step size keeps its ratio to epsilon. Bands are 95% Wilson intervals; "
+        "dashed lines mark the radii of the results above."
+    )
     drawn = run_curves.radii(curves, named, filter(None, epsilons))
     return Picture(drawn, "Accuracy against epsilon", caption)

@@ -1,4 +1,4 @@
-"""The paper's table that holds no numbers: the losses of Table 9, beside the code that has them."""
+"""The paper's table without numbers: the losses of Table 9 beside their functions."""
 
 from cat_jax.report.grids import Grid
 
@@ -34,11 +34,11 @@ LOSSES = (
 
 
 def losses() -> Grid:
-    """Table 9, with the paper's own two objectives below."""
+    """Returns Table 9, followed by the paper's own two objectives."""
     body = [[name, formula, f"methods.{function}"] for name, formula, function in LOSSES]
     notes = [
-        "As the paper prints them. The released code has both divergences of CAT the other way "
-        "round (config.method.kl_p), and TRADES' and MART's own code KL(P(Y|X) || P(Y|X'))."
+        "The table follows the paper. The released code swaps the arguments of both divergences of "
+        "CAT (config.method.kl_p). TRADES' and MART's own code has KL(P(Y|X) || P(Y|X'))."
     ]
     caption = "Table 9: loss functions of the variants of adversarial training"
     return Grid("losses", caption, ["method", "loss", "here"], body, notes)

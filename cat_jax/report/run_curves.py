@@ -1,4 +1,4 @@
-"""Curves of several runs in one picture: a line for each, in the colour of its name."""
+"""Draws curves of several runs in one picture, each in the colour of its name."""
 
 import math
 import statistics
@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from matplotlib.figure import Figure
 
 from cat_jax.report import plots
+from cat_jax.report.epsilon_curves import Point
 from cat_jax.report.plots import COLOURS, Records
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]  # (x, y), or (x, y, low, high) of a band.
 Lines = Sequence[tuple[str, Points]]
 Named = Sequence[tuple[str, Records]]  # Names of runs, and their metrics.jsonl.
 DASHES = ("-", "--", ":", "-.")
-LONG = 5  # Epochs; longer curves are drawn as the means of their epochs.
+LONG = 5  # Epochs; a longer curve is drawn as the means of its epochs.
 
 
 def losses(runs: Named) -> bytes | None:
-    """Both losses over the epochs."""
+    """Draws both losses over the epochs."""
     panels = {
         "loss of the classifier": _of(runs, "classifier_loss"),
         "loss of the mask network": _of(runs, "mask_loss", without=0.0),
@@ -26,45 +27,50 @@ def losses(runs: Named) -> bytes | None:
 
 
 def accuracies(runs: Named) -> bytes | None:
-    """Natural and robust accuracy at each validation, in percent."""
+    """Draws natural and robust accuracy at each validation, in percent."""
     panels = {
-        f"validation accuracy / %, {said}": [
+        f"validation accuracy / %, {label}": [
             (name, [(x, 100 * y) for x, y in points])
             for name, points in _of(runs, f"validation_{metric}", mean=False)
         ]
-        for said, metric in (("natural", "natural"), ("under PGD", "robust"))
+        for label, metric in (("natural", "natural"), ("under PGD", "robust"))
     }
     return _draw(panels, runs, "epoch", limits=(0, 100))
 
 
 def mask_means(runs: Named) -> bytes | None:
-    """The mean of M over the epochs, of methods that have a mask network."""
+    """Draws the mean of M over the epochs, of methods that have a mask network."""
     lines = _of(runs, "mask", without=1.0)
     return _draw({"mean of the mask M": lines}, runs, "epoch", limits=(0, 1))
 
 
-def radii(curves: Lines, runs: Named, epsilons: Iterable[float]) -> bytes | None:
-    """Accuracy over the radius of the attack.
+def radii(
+    curves: Sequence[tuple[str, Sequence[Point]]], runs: Named, epsilons: Iterable[float]
+) -> bytes | None:
+    """Draws accuracy over the radius of the attack, with intervals as bands.
 
     Args:
-      curves: of (radius, accuracy as a fraction), by the names of runs.
-      runs: all of them, which decides the colours.
-      epsilons: radii of the other results, each marked by a line.
+      curves: points of each curve, by the name of its run.
+      runs: all runs, in the order of their colours.
+      epsilons: radii of other results, each marked by a dashed line.
     """
-    lines = [(name, [(x, 100 * y) for x, y in points]) for name, points in curves]
-    x = "epsilon, as a part of the pixel range; dashed: tested there"
-    marked = list(epsilons)
-    return _draw({"accuracy under PGD / %": lines}, runs, x, limits=(0, 100), marked=marked)
+    lines = [
+        (name, [(p.epsilon, 100 * p.accuracy, 100 * p.low, 100 * p.high) for p in points])
+        for name, points in curves
+    ]
+    x = "epsilon, on the [0, 1] pixel scale"
+    panels = {"accuracy under PGD / %": lines}
+    return _draw(panels, runs, x, limits=(0, 100), marked=list(epsilons))
 
 
 def _of(runs: Named, metric: str, *, without: float | None = None, mean: bool = True) -> Lines:
-    """A metric's points; a run where it has the value `without` throughout is left out."""
-    found = []
+    """The points of a metric, without the runs where it always equals `without`."""
+    lines = []
     for name, records in runs:
         points = plots.curve(records, metric)
         if any(y != without for _, y in points):
-            found.append((name, _per_epoch(points) if mean else points))
-    return found
+            lines.append((name, _per_epoch(points) if mean else points))
+    return lines
 
 
 def _per_epoch(points: Points) -> Points:
@@ -84,16 +90,23 @@ def _draw(
     limits: tuple[float, float] | None = None,
     marked: Sequence[float] = (),
 ) -> bytes | None:
-    """Axes beside each other, by what is on their y axis, under one legend; None without lines.
+    """Draws axes beside each other above one legend; None without lines.
 
     A name has the same colour in every picture of the same runs.
+
+    Args:
+      panels: lines of each axes, by the label of the y axis.
+      runs: all runs, in the order of their colours.
+      x: label of the x axis.
+      limits: limits of the y axes.
+      marked: places on the x axis, each marked by a dashed line.
     """
     panels = {y: lines for y, lines in panels.items() if lines}
     if not panels:
         return None
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in runs))}
     handles = {}
-    # Two columns of names have to fit below.
+    # Because two columns of long names do not fit below one panel.
     columns = 2 if max(map(len, order)) < 20 * len(panels) else 1
     size = 5.4 * len(panels), 3.6 + 0.2 * math.ceil(len(order) / columns)
     figure = Figure(figsize=size, layout="constrained")
@@ -101,14 +114,19 @@ def _draw(
         axes.set(xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
         for name, points in panels[y]:
+            colour = COLOURS[order[name] % len(COLOURS)]
+            at, value, *band = zip(*points, strict=True)
             (handles[name],) = axes.plot(
-                *zip(*points, strict=True),
-                color=COLOURS[order[name] % len(COLOURS)],
+                at,
+                value,
+                color=colour,
                 linestyle=DASHES[order[name] // len(COLOURS) % len(DASHES)],
                 marker="o" if len(points) < 30 else "",
                 markersize=3,
                 linewidth=1.2,
             )
+            if band:
+                axes.fill_between(at, *band, color=colour, alpha=0.12, linewidth=0)
         for place in marked:
             axes.axvline(place, color="grey", ls="--", lw=1)
         axes.set_xlim(left=0)

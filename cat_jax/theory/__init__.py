@@ -1,1 +1,1 @@
-"""The paper's theory in numbers: its two theorems and its boundaries, in the plane."""
+"""Computes the paper's theory in the plane: both theorems and the boundaries that are learned."""

@@ -1,4 +1,4 @@
-"""Computes the theory and prints it; with --out=FOLDER writes a page, numbers and pictures too."""
+"""Computes the theory and prints it; --out=FOLDER also writes a page, numbers and pictures."""
 
 import argparse
 import pathlib
@@ -12,7 +12,7 @@ from cat_jax.theory.summary import Budget
 
 
 def main() -> int:
-    """Reads the command line; 2 if --out names no folder that can be written."""
+    """Runs the command line; returns 2 if the folder of --out cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m cat_jax.theory", description=__doc__)
     parser.add_argument("--out", help="folder for the page and the pictures")
     options = parser.parse_args()
@@ -29,7 +29,11 @@ def main() -> int:
 
 
 def write(folder: pathlib.Path | None, budget: Budget = summary.FULL) -> str:
-    """Writes theory.md, .html, .csv and the pictures into `folder`, if any; returns the page."""
+    """Writes theory.md, .html, .csv and the pictures into `folder` unless it is None.
+
+    Returns:
+      The page, as Markdown.
+    """
     theory = summary.compute(budget)
     page = text.page(theory)
     if folder is None:

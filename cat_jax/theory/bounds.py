@@ -1,4 +1,4 @@
-"""Theorem 2's upper bound, term by term, for piecewise linear classifiers."""
+"""Computes Theorem 2's upper bound, term by term, for piecewise linear classifiers."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Surrogate(NamedTuple):
     least_risk: Callable[[float], float]
 
     def psi_inverse(self, excess: float) -> float:
-        """By bisection; 1, the largest excess risk there is, from psi(1) on."""
+        """Returns psi^-1(excess) by bisection, and 1, the largest excess risk, from psi(1) on."""
         if excess <= 0:
             return 0.0
         low, high = 0.0, 1.0
@@ -35,7 +35,7 @@ class Surrogate(NamedTuple):
 
 
 def _entropy(p: float) -> float:
-    """Entropy of a coin, in bits."""
+    """Returns the entropy of a coin, in bits."""
     return float(sum(-q * np.log2(q) for q in (p, 1 - p) if q > 0))
 
 
@@ -47,7 +47,7 @@ SURROGATES = {"hinge": HINGE, "logistic": LOGISTIC}
 
 
 class Terms(NamedTuple):
-    """Theorem 2 for one classifier, with real outputs, and the bounds built of its terms.
+    """The terms of Theorem 2 for one classifier with real outputs, and the bounds that they give.
 
     Attributes:
       calibrated: R_cali(f).
@@ -57,9 +57,9 @@ class Terms(NamedTuple):
       phi_risk: R_phi(f).
       least_phi_risk: R_phi*.
       transferred: psi^-1(R_phi(f) - R_phi*), which is at least R(f) - R*.
-      whole: E max over the ball of phi(f(X') f_oracle(X')), the proof's last line but one.
-      constrained: E max over X' in the ball with f_oracle(X') = Y of phi(f(X') Y), as stated; no
-        such X', no loss.
+      complete: E max over the ball of phi(f(X') f_oracle(X')), as in the proof's last line but one.
+      constrained: E max over X' in the ball with f_oracle(X') = Y of phi(f(X') Y), as stated; 0
+        where the ball has no such X'.
       crossed: the share of balls that the oracle's boundary crosses.
     """
 
@@ -70,38 +70,38 @@ class Terms(NamedTuple):
     phi_risk: float
     least_phi_risk: float
     transferred: float
-    whole: float
+    complete: float
     constrained: float
     crossed: float
 
     @property
     def left(self) -> float:
-        """R_cali(f) - R*, what is to be bounded."""
+        """R_cali(f) - R*, which the theorem bounds."""
         return self.calibrated - self.least_risk
 
     @property
     def proved(self) -> float:
-        """The right-hand side up to which the proof's steps hold."""
-        return self.transferred + self.whole
+        """The bound that the proof shows before its last step."""
+        return self.transferred + self.complete
 
     @property
     def stated(self) -> float:
-        """The right-hand side as the theorem states it."""
+        """The bound as the theorem states it."""
         return self.transferred + self.constrained
 
     @property
     def repaired(self) -> float:
-        """What bounds it with the constraint kept: crossed balls are errors already."""
+        """A bound that keeps the constraint and counts each crossed ball as an error."""
         return self.crossed + self.constrained
 
 
 def terms(f: PiecewiseLinear, problem: Problem, *, noise: float = 0.0) -> dict[str, Terms]:
-    """The terms under each of `SURROGATES`, exact.
+    """Returns the exact terms under each of `SURROGATES`.
 
     Args:
       f: the classifier.
       problem: the uniform distribution over its points.
-      noise: with this probability, at most 1/2, Y is the other label than the oracle's.
+      noise: probability, at most 1/2, that Y is not the oracle's label.
     """
     errors = error_rates.exact(f, problem)
     same, other = least_products(f, problem)
@@ -122,7 +122,7 @@ def terms(f: PiecewiseLinear, problem: Problem, *, noise: float = 0.0) -> dict[s
             phi_risk=phi_risk,
             least_phi_risk=least_phi_risk,
             transferred=surrogate.psi_inverse(phi_risk - least_phi_risk),
-            whole=float(np.mean(surrogate.phi(np.minimum(same, other)))),
+            complete=float(np.mean(surrogate.phi(np.minimum(same, other)))),
             constrained=expected(surrogate.phi(same), surrogate.phi(other)),
             crossed=crossed,
         )
@@ -131,9 +131,9 @@ def terms(f: PiecewiseLinear, problem: Problem, *, noise: float = 0.0) -> dict[s
 
 
 def least_products(f: PiecewiseLinear, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The least f(x') f_oracle(x') in the ball, [N] each: where f_oracle(x') = y, and elsewhere.
+    """Returns the least f(x') f_oracle(x') in each ball where f_oracle(x') = y, and elsewhere.
 
-    +inf where the ball has no such x'. phi decreases: its maximum is its value there.
+    Both are [N], and +inf where the ball has no such x'. phi decreases, so it is largest there.
     """
     plus, minus = (
         np.min(

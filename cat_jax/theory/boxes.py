@@ -1,8 +1,8 @@
-"""Exact answers about L-infinity balls of the plane: squares, and the polygons cut out of them.
+"""Answers questions about L-infinity balls of the plane and polygons inside them exactly.
 
-A bounded polygon's vertices are among the crossings of its edges' lines. Every question here is
-asked of those crossings, so nothing is searched. Coordinates are offsets u in [-1, 1]^2, with
-x' = x + epsilon u.
+The vertices of a bounded polygon are among the crossings of the lines of its edges. So each
+function evaluates those crossings and searches nothing. Coordinates are offsets u in [-1, 1]^2,
+with x' = x + epsilon u.
 """
 
 import functools
@@ -16,14 +16,15 @@ PARALLEL = 1e-12
 
 
 def reaches(points: np.ndarray, epsilon: float, *parts: Part) -> np.ndarray:
-    """Is there an x' in the ball of each point that lies in all the `parts`?
+    """Returns whether the ball of each point contains an x' that lies in all `parts`.
 
-    A closed polygon P is the convex hull of its vertices. If each function that has to be positive
-    is so at some vertex, all are so at the mean of the vertices: that settles open parts.
+    A closed polygon is the convex hull of its vertices. If each function that has to be positive is
+    positive at some vertex, then all are positive at the mean of the vertices. This decides open
+    parts.
 
     Args:
       points: [N, 2], the centres.
-      epsilon: the ball's radius, half the width of its square.
+      epsilon: radius of the balls, half the width of the squares.
       *parts: convex regions.
 
     Returns:
@@ -39,10 +40,10 @@ def reaches(points: np.ndarray, epsilon: float, *parts: Part) -> np.ndarray:
 def least(
     f: PiecewiseLinear, points: np.ndarray, epsilon: float, side: int, part: Part
 ) -> np.ndarray:
-    """The least side * F over the closure of `part` in the ball of each point, [N].
+    """Returns the least side * F over the closure of `part` in the ball of each point, [N].
 
-    F is linear on each cell that the lines F_i = F_j cut: the least value is at a vertex of one.
-    It is +inf where the ball does not meet the part.
+    F is linear on each cell between the lines F_i = F_j, so its least value is at a vertex of a
+    cell. It is +inf where the ball does not meet the part.
     """
     first, second = np.triu_indices(len(f.rows), 1)
     folds = f.rows[first] - f.rows[second]
@@ -52,7 +53,7 @@ def least(
 
 
 def linear_least(row: np.ndarray, points: np.ndarray, epsilon: float, side: int) -> np.ndarray:
-    """Closed form of `least` for one affine function over the whole ball, [N].
+    """Returns the closed form of `least` for one affine function over the complete ball, [N].
 
     min side (w x' + b) = side (w x + b) - epsilon |w|_1.
     """
@@ -62,7 +63,7 @@ def linear_least(row: np.ndarray, points: np.ndarray, epsilon: float, side: int)
 def _vertices(
     points: np.ndarray, epsilon: float, rows: np.ndarray, folds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Crossings [N, K, 2], the constraints' values there [N, 4 + m, K], are all >= 0? [N, K]."""
+    """Returns crossings [N, K, 2], constraints there [N, 4 + m, K], and whether all are >= 0."""
     constraints = np.concatenate([_square(len(points)), _in_offsets(rows, points, epsilon)], axis=1)
     lines = np.concatenate([constraints, _in_offsets(folds, points, epsilon)], axis=1)
     first, second = _pairs(lines.shape[1])
@@ -79,7 +80,7 @@ def _vertices(
 
 
 def _in_offsets(rows: np.ndarray, points: np.ndarray, epsilon: float) -> np.ndarray:
-    """The functions [m, 3] of x' as functions of u, for each point: [N, m, 3]."""
+    """Returns the functions [m, 3] of x' as functions of u for each point, [N, m, 3]."""
     slopes = np.broadcast_to(epsilon * rows[:, :2], (len(points), len(rows), 2))
     return np.concatenate([slopes, affine(rows, points)[..., None]], axis=-1)
 

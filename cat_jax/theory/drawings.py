@@ -1,6 +1,6 @@
-"""Pictures of the theory, by matplotlib: the paper's first figure, boundaries, counterexamples.
+"""Draws the theory with matplotlib: the paper's first figure, boundaries, counterexamples.
 
-The one module of the theory that imports matplotlib; it draws without a display.
+No other module of the theory imports matplotlib, so that computing needs none.
 """
 
 import pathlib
@@ -33,16 +33,16 @@ TITLES = {
     "two_sided": "crossed from both sides",
     "apart": "not crossed",
 }
-COMPARED = {  # What a row of panels compares, of which objectives.
+COMPARED = {  # The objectives in each row of panels, by the row's name.
     "Constraint": ("standard", "unconstrained", "trades", "general"),
     "Mask": ("unconstrained", "general", "cat(beta1=0.3)", "cat(beta1=1)"),
 }
-MESH = 301
-NUM_SHOWN = 28  # Points whose balls can be told apart.
+MESH = 301  # Points along each axis of the mesh on which boundaries are found.
+NUM_BALLS = 28  # More balls would hide each other.
 
 
 def save(theory: Theory, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Draws all of them into `folder`, and returns their paths."""
+    """Draws every picture into `folder` and returns the paths."""
     figures = {
         "theory_balls.png": balls(theory),
         "theory_boundaries.png": boundaries(theory),
@@ -56,9 +56,9 @@ def save(theory: Theory, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def balls(theory: Theory) -> Figure:
-    """The paper's first figure: points, their balls, the oracle's and two learned boundaries."""
+    """Draws the paper's first figure: points, balls, the oracle's and two learned boundaries."""
     problem = train_problem("one_sided", theory.budget)
-    shown = problem._replace(points=problem.points[:NUM_SHOWN], labels=problem.labels[:NUM_SHOWN])
+    shown = problem._replace(points=problem.points[:NUM_BALLS], labels=problem.labels[:NUM_BALLS])
     extent = (-0.1, 1.1, 0, 1.05)
     figure = Figure(figsize=(7.5, 6.5), layout="constrained")
     axes = figure.subplots()
@@ -66,7 +66,7 @@ def balls(theory: Theory) -> Figure:
     _draw_boundary(axes, problem.oracle, "black", "oracle's boundary", extent=extent)
     for objective in ("unconstrained", "general"):
         f = learned.classify(theory.networks["one_sided", objective], 0)
-        label = f"learned by the {objective} objective"
+        label = f"learned: {objective}"
         _draw_boundary(axes, f, COLOURS[objective], label, "--", extent=extent)
     _finish(axes, "Balls that the oracle's boundary crosses are filled", extent=extent)
     figure.legend(loc="outside lower center", ncols=3)
@@ -74,33 +74,47 @@ def balls(theory: Theory) -> Figure:
 
 
 def boundaries(theory: Theory) -> Figure:
-    """What each objective learns, for every seed, on each problem."""
-    figure = Figure(figsize=(14, 10), layout="constrained")
+    """Draws the boundary that each objective learns from each seed, on each problem.
+
+    All panels share one legend, below them.
+    """
+    figure = Figure(figsize=(11, 8.4), layout="constrained")
     grid = figure.subplots(2, len(PROBLEMS), sharex=True, sharey=True)
-    for row, (what, objectives) in zip(grid, COMPARED.items(), strict=True):
+    for row, (heading, objectives) in zip(grid, COMPARED.items(), strict=True):
         for axes, name in zip(row, PROBLEMS, strict=True):
-            problem = train_problem(name, theory.budget)
-            for label, colour in CLASS_COLOURS.items():
-                points = problem.points[problem.labels == label]
-                axes.plot(*points.T, ".", color=colour, alpha=0.4, label=f"y = {label:+d}")
-            _draw_boundary(axes, problem.oracle, "black", "oracle", width=3)
-            for objective in objectives:
-                style = "--" if objective == "general" else "-"  # It may lie on another.
-                for i, _ in enumerate(theory.budget.network_seeds):
-                    f = learned.classify(theory.networks[name, objective], i)
-                    name_once = "" if i else objective
-                    _draw_boundary(axes, f, COLOURS[objective], name_once, style, width=1.5)
-            _finish(axes, f"{what}: balls {TITLES[name]}", extent=(0, 1, 0, 1.2))
-            axes.plot([0.05, 0.05 + 2 * problem.epsilon], [0.03, 0.03], color="black", lw=1)
-            axes.text(0.05, 0.045, "width of a ball", fontsize=9)
-            axes.legend(loc="upper center", ncols=2, fontsize=8)
+            _draw_learned(axes, name, objectives, theory)
+            axes.set_title(f"{heading}: balls {TITLES[name]}", fontsize=10)
             axes.label_outer()
+    handles = {
+        label: handle
+        for axes in grid[:, 0]
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=5)
     return figure
 
 
+def _draw_learned(axes: Axes, name: str, objectives: Sequence[str], theory: Theory) -> None:
+    """Draws one problem: its points, the oracle, and a line for each objective and seed."""
+    problem = train_problem(name, theory.budget)
+    for label, colour in CLASS_COLOURS.items():
+        points = problem.points[problem.labels == label]
+        axes.plot(*points.T, ".", color=colour, alpha=0.4, label=f"y = {label:+d}")
+    _draw_boundary(axes, problem.oracle, "black", "oracle", width=3)
+    for objective in objectives:
+        style = "--" if objective == "general" else "-"  # Dashed because it can hide another line.
+        for i, _ in enumerate(theory.budget.network_seeds):
+            f = learned.classify(theory.networks[name, objective], i)
+            label = "" if i else objective
+            _draw_boundary(axes, f, COLOURS[objective], label, style, width=1.5)
+    _finish(axes, "", extent=(0, 1, 0, 1))
+    axes.plot([0.05, 0.05 + 2 * problem.epsilon], [0.03, 0.03], color="black", lw=1)
+    axes.text(0.05, 0.045, "width of a ball", fontsize=9)
+
+
 def two_counterexamples(theory: Theory) -> Figure:
-    """Theorem 1's, the oracle nearby, and Theorem 2's, on two points."""
-    figure = Figure(figsize=(13, 6.5), layout="constrained")
+    """Draws the counterexample to each theorem as it is stated."""
+    figure = Figure(figsize=(11, 6.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_nearby(left, theory)
     _draw_two_points(right, theory)
@@ -108,13 +122,13 @@ def two_counterexamples(theory: Theory) -> Figure:
 
 
 def bounds(theory: Theory) -> Figure:
-    """The random classifiers: R_rob against R_cali, and R_cali - R* against the stated bound."""
-    figure = Figure(figsize=(12.5, 5.6), layout="constrained")
+    """Draws the random classifiers: R_rob against R_cali, and R_cali - R* against the bound."""
+    figure = Figure(figsize=(11, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     inclusion = theory.inclusions["two_sided", "real"]
     _scatter(left, inclusion.calibrated, inclusion.robust)
     left.plot([0, 1], [0, 1], color="black", label="R_rob = R_cali")
-    left.axvline(inclusion.crossed, color="grey", ls=":", label="share of crossed balls")
+    left.axvline(inclusion.crossed, color="grey", ls=":", label="share of balls crossed")
     left.set(xlabel="calibrated robust error R_cali", ylabel="robust error R_rob")
     above = np.sum(inclusion.robust > inclusion.calibrated)
     left.set(title=f"Theorem 1: {above} of {inclusion.robust.size} classifiers above the diagonal")
@@ -122,14 +136,14 @@ def bounds(theory: Theory) -> Figure:
     stated, calibrated = (np.array([getattr(t, k) for t in every]) for k in ("stated", "left"))
     _scatter(right, stated, calibrated)
     over = calibrated > stated + 1e-9
-    right.plot(stated[over], calibrated[over], "x", color="tab:red", zorder=3)
+    right.plot(stated[over], calibrated[over], "x", color="tab:red", zorder=3, label="above it")
     right.set_xscale("log")
     line = np.geomspace(stated.min(), 1, 50)
     right.plot(line, line, color="black", label="R_cali - R* = stated bound")
-    right.set(xlabel="right-hand side as stated, hinge loss", ylabel="R_cali - R*")
-    right.set(title=f"Theorem 2 as stated: {over.sum()} of {over.size} classifiers above (x)")
+    right.set(xlabel="bound as stated, hinge loss", ylabel="R_cali - R*")
+    right.set(title=f"Theorem 2 as stated: {over.sum()} of {over.size} classifiers above it")
     for axes in (left, right):
-        axes.legend(loc="lower right")
+        _legend_below(axes)
         axes.grid(alpha=0.3)
     return figure
 
@@ -144,12 +158,12 @@ def _draw_nearby(axes: Axes, theory: Theory) -> None:
     _shade_difference(axes, nearby, crossed.oracle, extent)
     _draw_boundary(axes, crossed.oracle, "black", "oracle's boundary", width=4, extent=extent)
     _draw_boundary(axes, nearby, "tab:orange", "classifier's boundary", "--", extent=extent)
-    axes.text(-0.1, 1.0, "near the data the two boundaries are one")
-    axes.text(-0.1, counterexamples.FAR + 0.07, "grey: f is not f_oracle")
+    axes.text(-0.1, 1.0, "near the data both boundaries are equal")
+    axes.text(-0.1, counterexamples.FAR + 0.07, "grey: f and f_oracle differ")
     flags = theory.nearby["sign", 0.0]
     rates = f"R_rob = {np.mean(flags.robust):g}, R_cali = {np.mean(flags.calibrated):g}"
     _finish(axes, f"Theorem 1, outputs in {{-1, +1}}: {rates}", extent=extent)
-    axes.legend(loc="center", bbox_to_anchor=(0.5, 0.7))
+    _legend_below(axes)
 
 
 def _draw_two_points(axes: Axes, theory: Theory) -> None:
@@ -163,19 +177,24 @@ def _draw_two_points(axes: Axes, theory: Theory) -> None:
         rates = f"R_rob {terms.robust:g}, R_cali {terms.calibrated:g}"
         label = f"{name}: {rates}, stated bound {terms.stated:.0f}"
         _draw_boundary(axes, f, colour, label, "--", extent=extent)
-    _finish(axes, "Theorem 2, hinge loss (grey: what `across` gets wrong)", extent=extent)
+    _finish(axes, "Theorem 2, hinge loss (grey: `across` and f_oracle differ)", extent=extent)
     axes.set_aspect("equal")
-    axes.legend(loc="lower center", fontsize=9, framealpha=1)
+    _legend_below(axes)
+
+
+def _legend_below(axes: Axes) -> None:
+    """A legend below the axes, where it covers nothing."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize=9)
 
 
 def _scatter(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    near = np.arange(len(x)) % 2 == 1  # As `trials.draw` has them.
+    near = np.arange(len(x)) % 2 == 1  # Because `trials.draw` alternates.
     axes.plot(x[~near], y[~near], ".", alpha=0.5, label="anywhere", color="tab:blue")
     axes.plot(x[near], y[near], ".", alpha=0.5, label="near the oracle", color="tab:orange")
 
 
 def _draw_points(axes: Axes, problem: Problem, crossed: np.ndarray | None = None) -> None:
-    """Points and balls, by class; those `crossed` are filled."""
+    """Draws points and balls by class; the balls of `crossed`, or all, are filled."""
     for label, colour in CLASS_COLOURS.items():
         of_class = problem.labels == label
         axes.plot(*problem.points[of_class].T, ".", color=colour, label=f"y = {label:+d}")
@@ -209,7 +228,7 @@ def _draw_boundary(
     width: float = 2,
     extent: Sequence[float] = (0, 1, 0, 1),
 ) -> None:
-    """The zeros of f; `label` may be empty."""
+    """Draws the zeros of f; an empty `label` stays out of the legend."""
     x1, x2, mesh = _mesh(extent)
     axes.contour(x1, x2, f(mesh), [0.0], colors=[colour], linestyles=style, linewidths=width)
     if label:
@@ -217,7 +236,7 @@ def _draw_boundary(
 
 
 def _shade_difference(axes: Axes, f: Function, oracle: Function, extent: Sequence[float]) -> None:
-    """Where the two give different classes."""
+    """Shades the region where f and the oracle give different classes."""
     x1, x2, mesh = _mesh(extent)
     product = np.where((f(mesh) >= 0) != (oracle(mesh) >= 0), 1.0, 0.0)
     axes.contourf(x1, x2, product, [0.5, 1.5], colors=["black"], alpha=0.12)

@@ -1,7 +1,7 @@
-"""Robust errors per example, bool [N], exact and by dense search: their means are R_rob, R_cali.
+"""Computes robust errors of each example, bool [N], exactly or by dense search.
 
-A product <= 0 is an error. With outputs in {-1, +1} it is never zero; with real outputs the
-boundary of f itself counts, against either label.
+Their means are R_rob and R_cali. A product <= 0 is an error. It is never zero if outputs are in
+{-1, +1}. With real outputs the boundary of f counts as an error for either label.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ OUTPUTS = ("real", "sign")
 
 
 class Errors(NamedTuple):
-    """Flags of one classifier on a problem's N examples, bool [N] each.
+    """The errors of one classifier on the N examples of a problem, bool [N] each.
 
     Attributes:
       natural: f(x) y <= 0.
       robust: f(x') y <= 0 for some x' in the ball.
       calibrated: f(x') f_oracle(x') <= 0 for some x' in the ball.
-      constrained: f(x') y <= 0 for some x' in the ball with f_oracle(x') = y: what the paper's
-        general objective sees.
+      constrained: f(x') y <= 0 for some x' in the ball with f_oracle(x') = y, as in the paper's
+        general objective.
     """
 
     natural: np.ndarray
@@ -35,7 +35,7 @@ class Errors(NamedTuple):
 
 
 def exact(f: PiecewiseLinear, problem: Problem, *, outputs: str = "real") -> Errors:
-    """The errors of a piecewise linear classifier, exact but for ties within `piecewise.TIE`.
+    """Returns the errors of a piecewise linear classifier, exact up to ties within `piecewise.TIE`.
 
     Args:
       f: the classifier's function F.
@@ -43,10 +43,10 @@ def exact(f: PiecewiseLinear, problem: Problem, *, outputs: str = "real") -> Err
       outputs: "real": f = F; "sign": f is the class of F, in {-1, +1}.
 
     Raises:
-      UsageError: for outputs that there are not.
+      UsageError: if `outputs` is unknown.
     """
     is_real = check_choice("outputs", outputs, OUTPUTS) == "real"
-    wrong = {  # By true label: where f contradicts it.
+    wrong = {  # Where f contradicts the true label, by that label.
         label: region(f, -label, is_open=False) if is_real else class_region(f, -label)
         for label in (-1, 1)
     }
@@ -54,11 +54,11 @@ def exact(f: PiecewiseLinear, problem: Problem, *, outputs: str = "real") -> Err
         label: _meets(problem, wrong[label], class_region(problem.oracle, label))
         for label in (-1, 1)
     }
-    whole = {label: _meets(problem, wrong[label], [None]) for label in (-1, 1)}
+    anywhere = {label: _meets(problem, wrong[label], [None]) for label in (-1, 1)}
     values = f(problem.points) if is_real else sign(f(problem.points))
     return Errors(
         values * problem.labels <= 0,
-        np.where(problem.labels > 0, whole[1], whole[-1]),
+        np.where(problem.labels > 0, anywhere[1], anywhere[-1]),
         sides[1] | sides[-1],
         np.where(problem.labels > 0, sides[1], sides[-1]),
     )
@@ -67,14 +67,14 @@ def exact(f: PiecewiseLinear, problem: Problem, *, outputs: str = "real") -> Err
 def dense(
     f: Callable[[np.ndarray], np.ndarray], problem: Problem, *, resolution: int = 41
 ) -> Errors:
-    """The errors that a grid in the ball finds: never one too many.
+    """Returns the errors that a grid in each ball finds, which may be too few but never too many.
 
     Args:
       f: points [..., 2] -> outputs [...], of any classifier.
       problem: the points on which it is evaluated.
-      resolution: points of the grid along an axis, corners of the ball and its centre included if
-        odd. What is thinner than 2 epsilon / (resolution - 1) may be missed, and a zero of real
-        outputs is: it lies between the grid's points.
+      resolution: number of points along each axis of the grid. An odd number includes the centre.
+        The grid can miss regions thinner than 2 epsilon / (resolution - 1), and misses zeros of
+        real outputs between its points.
     """
     inside = in_ball(problem, resolution)
     outputs, truth = f(inside), sign(problem.oracle(inside))
@@ -89,23 +89,23 @@ def dense(
 
 
 def in_ball(problem: Problem, resolution: int) -> np.ndarray:
-    """A grid of `resolution`^2 points in the ball of each example, [N, resolution^2, 2]."""
+    """Returns a grid of points in the ball of each example, [N, resolution^2, 2]."""
     return problem.points[:, None, :] + problem.epsilon * offsets(resolution)
 
 
 def offsets(resolution: int) -> np.ndarray:
-    """A grid on [-1, 1]^2, [resolution^2, 2]."""
+    """Returns a grid on [-1, 1]^2, [resolution^2, 2]."""
     axis = np.linspace(-1, 1, resolution)
     return np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
 
 
 def _meets(problem: Problem, wrong: list[Part], truth: list[Part] | list[None]) -> np.ndarray:
-    """Does a part of `wrong` meet one of `truth` (None: everything) in the ball? bool [N]."""
+    """Returns whether a part of `wrong` meets one of `truth` (None: the plane) in each ball."""
     is_reached = np.zeros(len(problem.points), bool)
     for part in truth:
         parts = () if part is None else (part,)
         open_to = ~is_reached
-        if part is not None:  # The balls that hold nothing of it need no more questions.
+        if part is not None:  # Because balls without any of it cannot meet it.
             open_to &= boxes.reaches(problem.points, problem.epsilon, part)
         for other in wrong:
             indices = np.flatnonzero(open_to & ~is_reached)

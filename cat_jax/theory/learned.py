@@ -1,4 +1,4 @@
-"""Networks trained in the plane by each objective, and how far their boundaries are off."""
+"""Trains networks in the plane with each objective and measures their boundaries."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -16,24 +16,24 @@ from cat_jax.theory.plane_objectives import OBJECTIVES, Batch
 from cat_jax.theory.problems import Problem
 from cat_jax.types import Array, PyTree
 
-RESOLUTION = 9  # Of the grid in the ball, in training.
+RESOLUTION = 9  # Points along each axis of the grid in a ball during training.
 LEARNING_RATE = 1e-2
-COLUMNS, HEIGHTS = 101, 801  # Of the mesh on the unit square that boundaries are compared on.
+COLUMNS, HEIGHTS = 101, 801  # The mesh on the unit square that boundaries are compared on.
 
 
 class Measured(NamedTuple):
     """The errors and the boundary of one network.
 
     Attributes:
-      natural, robust, constrained: shares of the test points, as in `errors.Errors`, by search.
-      calibrated: R_cali, of a continuous function: where a robust error was found, or the oracle's
-        boundary crosses the ball. Else a grid would miss zeros of f, which count.
-      crossed: the share of test points whose balls that boundary crosses.
-      distance: between the learned boundary and the oracle's, along x2, over epsilon: its mean.
-      largest_distance: likewise, where it is largest.
-      mean_mask: mean of M; NaN without a mask network, as are the next two.
-      adversarial_beyond: the share of training points with f_oracle(x') != y.
-      calibrated_beyond: with f_oracle(x'_cali) != y, which the mask is to prevent.
+      natural, robust, constrained: shares of the test points as in `error_rates.Errors`, by search.
+      calibrated: R_cali as the share of points with a robust error or a crossed ball, because a
+        grid would miss zeros of f, which count.
+      crossed: share of test points whose balls the oracle's boundary crosses.
+      distance: mean distance between the learned boundary and the oracle's along x2, in epsilons.
+      largest_distance: the largest such distance.
+      mean_mask: mean of M. This and the next two are NaN without a mask network.
+      adversarial_beyond: share of training points with f_oracle(x') != y.
+      calibrated_beyond: share with f_oracle(x'_cali) != y, which the mask should prevent.
     """
 
     natural: float
@@ -49,19 +49,19 @@ class Measured(NamedTuple):
 
 
 def fit(objective: str, problem: Problem, *, seeds: Sequence[int], num_steps: int) -> PyTree:
-    """Trains networks from several initial values on one problem, by Adam on all its points.
+    """Trains networks from several initial values with Adam on all points of one problem.
 
     Args:
-      objective: one of `objectives.OBJECTIVES`.
-      problem: its points are the training set.
-      seeds: seeds of the initial weights; the networks are trained in one program.
+      objective: one of `plane_objectives.OBJECTIVES`.
+      problem: training set.
+      seeds: seeds of the initial weights; one program trains all networks.
       num_steps: steps of Adam; the learning rate falls to 0 along a cosine.
 
     Returns:
-      The parameters of both networks, with an axis of seeds in front.
+      Parameters of both networks, with a leading axis of seeds.
 
     Raises:
-      UsageError: for an objective that there is not.
+      UsageError: if `objective` is unknown.
     """
     check_choice("objective", objective, OBJECTIVES)
     params = _init(jnp.asarray(seeds))
@@ -69,7 +69,7 @@ def fit(objective: str, problem: Problem, *, seeds: Sequence[int], num_steps: in
 
 
 def classify(params: PyTree, index: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The classifier of the seed at `index`, of points [..., 2] in NumPy: its real outputs."""
+    """Returns the classifier of the seed at `index`: points [..., 2] -> real outputs, in NumPy."""
     chosen = jax.tree.map(lambda leaf: leaf[index], params["classifier"])
     return lambda points: np.asarray(_output(chosen, jnp.asarray(points, jnp.float32)))
 
@@ -77,7 +77,7 @@ def classify(params: PyTree, index: int) -> Callable[[np.ndarray], np.ndarray]:
 def measure(
     params: PyTree, index: int, train: Problem, test: Problem, *, masked: bool = False
 ) -> Measured:
-    """The errors and the boundary of the network at `index`; of its mask too if it is `masked`."""
+    """Measures the network at `index`, with its mask if it is `masked`."""
     f = classify(params, index)
     errors = error_rates.dense(f, test, resolution=21)
     crossed = problems.crossed(test)
@@ -95,9 +95,9 @@ def measure(
 
 
 def boundary_distances(f: Callable[[np.ndarray], np.ndarray], problem: Problem) -> np.ndarray:
-    """How much of each column of the unit square f and the oracle class differently, over epsilon.
+    """Returns the share of each column where f and the oracle differ, in epsilons.
 
-    Where each boundary passes the column once, that is their distance along it.
+    If each boundary passes the column once, this is their distance along it.
     """
     x1, x2 = np.meshgrid(np.linspace(0, 1, COLUMNS), np.linspace(0, 1, HEIGHTS), indexing="ij")
     mesh = np.stack([x1, x2], axis=-1)
@@ -133,7 +133,7 @@ def _batch(problem: Problem) -> Batch:
 
 
 _output = jax.jit(plane_objectives.output)
-# Apart from `_fit`, which is compiled once for each objective.
+# Separate from `_fit` because that compiles once for each objective.
 _init = jax.jit(jax.vmap(lambda seed: plane_objectives.init(jax.random.key(seed))))
 
 
@@ -142,8 +142,8 @@ def _fit(params: PyTree, batch: Batch, *, objective: str, num_steps: int) -> PyT
     optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, num_steps))
 
     def loss(params: PyTree) -> Array:
-        each = jax.vmap(lambda one: jnp.mean(OBJECTIVES[objective](one, batch)))(params)
-        return jnp.sum(each)  # The networks have nothing in common: each gets its own gradient.
+        losses = jax.vmap(lambda one: jnp.mean(OBJECTIVES[objective](one, batch)))(params)
+        return jnp.sum(losses)  # Networks share no parameters, so each gets its own gradient.
 
     def step(carry: Any, _: None) -> Any:
         params, state = carry

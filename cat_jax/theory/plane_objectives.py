@@ -1,7 +1,7 @@
-"""The objectives that section 4 and its appendix compare, for small networks in the plane.
+"""The objectives that the paper's section 4 and its appendix compare, for networks in the plane.
 
-The inner maximum is searched on a grid of offsets in the ball, the same for every objective, so
-that no attack's weakness comes between an objective and its boundary. phi is the logistic loss.
+Every objective searches its inner maximum on the same grid of offsets in the ball, so that a weak
+attack cannot affect a boundary. phi is the logistic loss.
 """
 
 import dataclasses
@@ -16,31 +16,31 @@ from cat_jax import methods
 from cat_jax.types import Array, PyTree, Views
 
 WIDTH = 32
-TRADES_LAMBDA = 1.0  # Of `trades`; with 0.5 training ends in one class for every point.
-BETA = 1.0  # CAT's, as in the paper's MNIST experiments; its beta1 was 0.3 there.
+TRADES_LAMBDA = 1.0  # With 0.5, training ends with one class for every point.
+BETA = 1.0  # The beta of CAT in the paper's MNIST experiments, with beta1 = 0.3.
 
 
 class Net(nn.Module):
-    """Two hidden layers: [..., d] -> [..., num_outputs]."""
+    """A network with two hidden layers: [..., d] -> [..., num_outputs]."""
 
     num_outputs: int
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Real outputs."""
+        """Returns real outputs."""
         for _ in range(2):
             x = nn.relu(nn.Dense(WIDTH)(x))
         return nn.Dense(self.num_outputs)(x)
 
 
 class Batch(NamedTuple):
-    """A whole problem, on the device.
+    """All points of a problem, on the device.
 
     Attributes:
-      points: [N, 2].
-      labels: -1 or +1, [N].
-      deltas: the offsets that are searched, [G, 2], zero among them.
-      allowed: bool [N, G]: is f_oracle(x + delta) = y?
+      points: x, [N, 2].
+      labels: y, [N], -1 or +1.
+      deltas: offsets to search, [G, 2], including zero.
+      allowed: whether f_oracle(x + delta) = y, bool [N, G].
     """
 
     points: Array
@@ -54,7 +54,7 @@ Objective = Callable[[PyTree, Batch], Array]
 
 
 def init(key: Array) -> PyTree:
-    """Initial parameters: of the classifier f, and of the mask network g that `Cat` alone uses."""
+    """Returns initial parameters of the classifier f and of the mask network g of `Cat`."""
     keys = jax.random.split(key)
     return {
         "classifier": Net(1).init(keys[0], jnp.zeros((1, 2))),
@@ -63,18 +63,18 @@ def init(key: Array) -> PyTree:
 
 
 def output(classifier: PyTree, x: Array) -> Array:
-    """f(x): [..., 2] -> [...]."""
+    """Returns f(x) [...] at points [..., 2]."""
     z: Any = Net(1).apply(classifier, x)
     return z[..., 0]
 
 
 def phi(margins: Array) -> Array:
-    """The logistic loss, log(1 + exp(-z)): the cross-entropy of two classes."""
+    """Returns the logistic loss log(1 + exp(-z)), the cross-entropy of two classes."""
     return jax.nn.softplus(-margins)
 
 
 def standard(params: PyTree, batch: Batch) -> Array:
-    """phi(f(X) Y): plain training."""
+    """Plain training: phi(f(X) Y)."""
     return phi(output(params["classifier"], batch.points) * batch.labels)
 
 
@@ -86,14 +86,14 @@ def general(params: PyTree, batch: Batch) -> Array:
 
 
 def unconstrained(params: PyTree, batch: Batch) -> Array:
-    """The same, its maximum over the whole ball: what the appendix compares, with lambda 1."""
+    """`general` with the maximum over the complete ball, as in the appendix with lambda 1."""
     f = params["classifier"]
     worst = output(f, search(f, batch, batch.labels))
     return standard(params, batch) + phi(worst * batch.labels)
 
 
 def trades(params: PyTree, batch: Batch) -> Array:
-    """As Zhang et al. (2019) state theirs: phi(f(X) Y) + max of phi(f(X') f(X) / lambda)."""
+    """TRADES (Zhang et al. 2019): phi(f(X) Y) + max of phi(f(X') f(X) / lambda)."""
     f = params["classifier"]
     outputs = output(f, batch.points)
     worst = output(f, search(f, batch, outputs))
@@ -102,16 +102,16 @@ def trades(params: PyTree, batch: Batch) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Cat:
-    """CAT: a mask network g stands in for the constraint, which it is not told (Eqs. 13, 14).
+    """CAT (Eqs. 13, 14): a mask network g replaces the constraint, without knowing the oracle.
 
     Attributes:
-      beta1: weight of the cross-entropy in g's loss, which is to keep x'_cali in its class.
+      beta1: weight of the cross-entropy in g's loss, which should keep x'_cali in its class.
     """
 
     beta1: float
 
     def __call__(self, params: PyTree, batch: Batch) -> Array:
-        """One sum for both networks: each loss sees the other's parameters as constants."""
+        """Returns the sum of both losses; each holds the other network fixed."""
         f, g = params["classifier"], params["mask"]
         fixed_f, fixed_g = jax.lax.stop_gradient((f, g))
         labels = (batch.labels > 0).astype(int)
@@ -131,9 +131,9 @@ class Cat:
 def search(
     classifier: PyTree, batch: Batch, direction: Array, allowed: Array | None = None
 ) -> Array:
-    """The x' [N, 2] of the grid with the least f(x') direction: there phi is largest.
+    """Returns the x' [N, 2] of the grid with the least f(x') direction, where phi is largest.
 
-    No gradient flows through the choice, as none does through a maximum's argument.
+    No gradient flows through the choice of x'.
     """
     inside = batch.points[:, None, :] + batch.deltas[None]
     products = output(jax.lax.stop_gradient(classifier), inside) * direction[:, None]
@@ -143,7 +143,7 @@ def search(
 
 
 def calibrate(mask_net: PyTree, batch: Batch, adversarial: Array) -> Array:
-    """x'_cali = x + M delta, [N, 2]: g is shown x and delta, in units of epsilon (Eq. 10)."""
+    """Returns x'_cali = x + M delta, [N, 2] (Eq. 10); g takes x, and delta in epsilons."""
     delta = adversarial - batch.points
     seen = jnp.concatenate([batch.points, delta / jnp.max(batch.deltas)], axis=-1)
     z: Any = Net(2).apply(mask_net, seen)
@@ -151,13 +151,13 @@ def calibrate(mask_net: PyTree, batch: Batch, adversarial: Array) -> Array:
 
 
 def _logits(classifier: PyTree, x: Array) -> Array:
-    """(0, f(x)): their softmax cross-entropy is phi of f(x) y."""
+    """Returns (0, f(x)), whose softmax cross-entropy is phi(f(x) y)."""
     z = output(classifier, x)
     return jnp.stack([jnp.zeros_like(z), z], axis=-1)
 
 
 def _no_attack(*args: Any) -> Any:
-    raise NotImplementedError("Of this method the losses alone are used: x' is searched.")
+    raise NotImplementedError("Only the losses of this method are used; x' comes from `search`.")
 
 
 OBJECTIVES: dict[str, Objective] = {

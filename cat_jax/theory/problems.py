@@ -1,4 +1,4 @@
-"""Problems in the plane whose oracle is known: points, their labels, and the true boundary."""
+"""Problems in the plane with a known oracle: points, their labels, and the true boundary."""
 
 from typing import NamedTuple
 
@@ -10,20 +10,20 @@ from cat_jax.theory.piecewise import PiecewiseLinear, affine, class_region, sign
 
 EPSILON = 0.1
 TIP, SLOPE = 0.35, 0.6  # The oracle's boundary is the V: x2 = TIP + SLOPE |x1 - 0.5|.
-HEIGHT = 0.35  # How far above and below the boundary points lie, at most.
-GAP = 0.03  # How near a point may be to the boundary, or its ball if that shall not be crossed.
+HEIGHT = 0.35  # Largest distance of a point above or below the boundary.
+GAP = 0.03  # Least distance to the boundary of a point, or of a ball that must not be crossed.
 PROBLEMS = ("one_sided", "two_sided", "apart")
 
 
 class Problem(NamedTuple):
-    """The uniform distribution over N points, with labels that are the oracle's.
+    """The uniform distribution over N points with the oracle's labels.
 
     Attributes:
-      name: name of the problem, one of `PROBLEMS` if it is drawn.
-      points: x, [N, 2], about the unit square.
+      name: name of the problem, one of `PROBLEMS` if `make` drew it.
+      points: x, [N, 2], roughly in the unit square.
       labels: y, [N], -1 or +1.
-      oracle: its class, `piecewise.sign`, is the true label everywhere.
-      epsilon: radius of the L-infinity balls. They are not cut at the unit square.
+      oracle: function whose `piecewise.sign` is the true label everywhere.
+      epsilon: radius of the L-infinity balls, which may leave the unit square.
     """
 
     name: str
@@ -37,11 +37,11 @@ def make(name: str, seed: int, num_points: int) -> Problem:
     """Draws a problem.
 
     Args:
-      name: "two_sided": the boundary crosses balls of both classes; "one_sided": of class +1 in the
-        left half and of class -1 in the right half, where the other class keeps away, as in the
-        paper's first figure; "apart": of no point.
+      name: "two_sided": the boundary crosses balls of both classes. "one_sided": it crosses balls
+        of class +1 in the left half and of class -1 in the right half, as in the paper's first
+        figure. "apart": it crosses no ball.
       seed: seed of the points.
-      num_points: N.
+      num_points: number of points, N.
 
     Raises:
       UsageError: if `name` is unknown.
@@ -58,19 +58,19 @@ def make(name: str, seed: int, num_points: int) -> Problem:
 
 
 def oracle() -> PiecewiseLinear:
-    """The true function: positive above the V."""
+    """Returns the true function, which is positive above the V."""
     left = [SLOPE, 1.0, -TIP - SLOPE / 2]
     right = [-SLOPE, 1.0, -TIP + SLOPE / 2]
     return PiecewiseLinear((np.array([left, right]),))
 
 
 def boundary(x1: np.ndarray) -> np.ndarray:
-    """The x2 at which the oracle's boundary passes x1."""
+    """Returns x2 of the oracle's boundary at x1."""
     return TIP + SLOPE * np.abs(x1 - 0.5)
 
 
 def crossed(problem: Problem) -> np.ndarray:
-    """Does the oracle's boundary cross the ball: does it hold both true labels? bool [N]."""
+    """Returns whether the oracle's boundary crosses each ball, bool [N]."""
     sides = [
         [
             boxes.reaches(problem.points, problem.epsilon, part)
@@ -82,7 +82,7 @@ def crossed(problem: Problem) -> np.ndarray:
 
 
 def _is_far_enough(name: str, points: np.ndarray) -> np.ndarray:
-    """Whether points keep their class's distance; near the tip this underestimates it."""
+    """Returns whether points are far enough from the boundary; conservative near the tip."""
     values = affine(oracle().rows, points)
     distance = np.abs(np.min(values, axis=1)) / (1 + SLOPE)
     near = np.full(len(points), name == "two_sided")

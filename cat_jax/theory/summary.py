@@ -1,4 +1,4 @@
-"""All of the theory in one call: `compute`, and its numbers as rows."""
+"""Computes all of the theory in one call, and lists its numbers as rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,20 +14,20 @@ from cat_jax.theory.plane_objectives import OBJECTIVES
 from cat_jax.theory.problems import PROBLEMS, Problem
 from cat_jax.types import PyTree
 
-# Outputs and shift: where Theorem 1 is false, and two ways to repair that.
+# Outputs and shift: one case where Theorem 1 fails, and two that repair it.
 NEARBY = (("sign", 0.0), ("real", 0.0), ("sign", counterexamples.SHIFT))
 
 
 class Budget(NamedTuple):
-    """How much is computed, from which seeds.
+    """The amount of computation, and its seeds.
 
     Attributes:
-      seed: seed of the points for training and trials, and of the random classifiers; the points
-        that trained networks are tested on have the next one.
+      seed: seed of the points for training and trials, and of the random classifiers. The test
+        points of trained networks have the next seed.
       num_classifiers: number of random classifiers, T.
-      num_points: points of each problem that they are tried on.
+      num_points: number of points of each problem that random classifiers are evaluated on.
       network_seeds: seeds of the networks' initial weights.
-      num_train, num_test, num_steps: points and steps of the networks' training.
+      num_train, num_test, num_steps: training points, test points and steps of the networks.
     """
 
     seed: int = 0
@@ -47,13 +47,13 @@ class Theory(NamedTuple):
 
     Attributes:
       budget: the argument of `compute`.
-      classifiers: the random ones.
-      inclusions: Theorem 1 on them, by problem and outputs.
+      classifiers: random classifiers.
+      inclusions: Theorem 1 on the random classifiers, by problem and outputs.
       nearby: the errors of `counterexamples.oracle_nearby`, by outputs and shift.
-      bounds: Theorem 2's terms of each, by problem and surrogate.
+      bounds: terms of Theorem 2 for the random classifiers, by problem and surrogate.
       two_points: the terms of `across` and `tilted`, by name and surrogate.
-      networks: parameters, by problem and objective.
-      measured: one for each seed, by problem and objective.
+      networks: parameters of the trained networks, by problem and objective.
+      measured: measurements of each seed, by problem and objective.
     """
 
     budget: Budget
@@ -67,7 +67,7 @@ class Theory(NamedTuple):
 
 
 def compute(budget: Budget = FULL) -> Theory:
-    """Both theorems, their counterexamples, and the learned boundaries."""
+    """Computes both theorems, their counterexamples, and the learned boundaries."""
     classifiers = trials.draw(budget.seed, budget.num_classifiers, problems.oracle())
     tried = {name: problems.make(name, budget.seed, budget.num_points) for name in PROBLEMS}
     crossed = counterexamples.crossed_only(tried["two_sided"])
@@ -99,12 +99,12 @@ def compute(budget: Budget = FULL) -> Theory:
 
 
 def train_problem(name: str, budget: Budget) -> Problem:
-    """The points that networks are trained on."""
+    """Returns the points that networks are trained on."""
     return problems.make(name, budget.seed, budget.num_train)
 
 
 def rows(theory: Theory) -> Iterator[dict[str, Any]]:
-    """The numbers, one a row: part, problem, case, quantity, value, trials."""
+    """Yields one row for each number: part, problem, case, quantity, value, trials."""
 
     def row(part: str, problem: str, case: str, quantity: str, values: Sequence[float]) -> Any:
         return {
@@ -140,7 +140,7 @@ def rows(theory: Theory) -> Iterator[dict[str, Any]]:
 
 
 def violations(every: Sequence[Terms]) -> dict[str, int]:
-    """How many classifiers contradict each bound; "robust": R_rob - R* above the stated one."""
+    """Counts the classifiers that exceed each bound; "robust" counts R_rob - R* above `stated`."""
     return {
         "proved": sum(t.left > t.proved + 1e-9 for t in every),
         "stated": sum(t.left > t.stated + 1e-9 for t in every),

@@ -1,4 +1,4 @@
-"""The theory as one HTML file that needs no other: the sections, with their pictures below."""
+"""Writes the theory as one HTML file: sections of text and tables with their pictures."""
 
 import pathlib
 from collections.abc import Sequence
@@ -7,35 +7,36 @@ from cat_jax.report.render import Picture, render
 from cat_jax.theory import text
 from cat_jax.theory.text import Section
 
-# Each picture: the section that it belongs to, its title, and its caption.
-PLACES = {
+# Section, title and caption of each picture.
+PICTURES = {
     "theory_counterexamples": (
         "Theorem 1",
-        "Counterexamples",
-        "Left: a classifier that is the oracle near the data, and another far away. Right, for "
-        "Theorem 2: two classifiers that are right wherever f_oracle(X') = Y.",
+        "Counterexamples to both theorems as they are stated",
+        "Left, Theorem 1: a classifier that equals the oracle near the data and differs far away. "
+        "Right, Theorem 2: two classifiers that are correct wherever f_oracle(X') = Y.",
     ),
     "theory_bounds": (
         "Theorem 2",
-        "Bounds",
-        "A point for each random classifier. Left, Theorem 1: none is above the line. Right, "
-        "Theorem 2: crosses are above its bound as stated.",
+        "Both theorems on random classifiers, one point each",
+        "Left, Theorem 1: no classifier lies above the diagonal. Right, Theorem 2: the crosses "
+        "exceed the bound as it is stated.",
     ),
     "theory_balls": (
         "Learned",
-        "Boundaries and balls",
-        "As the paper's first figure: the boundaries learned with and without the constraint.",
+        "Boundaries learned with and without the constraint",
+        "This is the paper's first figure, computed. Without the constraint the boundary leaves "
+        "the oracle's where balls are crossed.",
     ),
     "theory_boundaries": (
         "Learned",
-        "Boundaries of every objective",
-        "Every objective, on each of three problems; a line for each seed.",
+        "Boundaries learned by every objective",
+        "Each column is one problem, and each line one seed.",
     ),
 }
 
 
 def html(caption: str, sections: Sequence[Section], pictures: Sequence[pathlib.Path]) -> str:
-    """The page.
+    """Returns the page.
 
     Args:
       caption: paragraph below the title.
@@ -51,7 +52,7 @@ def html(caption: str, sections: Sequence[Section], pictures: Sequence[pathlib.P
 
 
 def _pictures(title: str, files: Sequence[pathlib.Path]) -> list[Picture]:
-    places = [(file, *PLACES[file.stem]) for file in files]
+    places = [(file, *PICTURES[file.stem]) for file in files]
     return [
         Picture(file.read_bytes(), name, caption)
         for file, section, name, caption in places

@@ -1,4 +1,4 @@
-"""The two theorems on many random classifiers."""
+"""Tries both theorems on many random classifiers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from cat_jax.theory.bounds import Terms
 from cat_jax.theory.piecewise import PiecewiseLinear, shares_line
 from cat_jax.theory.problems import Problem
 
-# The sizes of a classifier's groups: a line, maxima, minima, a maximum of minima.
+# Sizes of a classifier's groups: a line, maxima, minima, a maximum of minima.
 FORMS = ((1,), (1, 1), (1, 1, 1), (2,), (3,), (2, 2))
 
 
@@ -18,12 +18,13 @@ class Inclusion(NamedTuple):
     """Theorem 1 on T classifiers.
 
     Attributes:
-      robust: R_rob of each, [T].
-      calibrated: R_cali of each, [T].
-      crossed: the share of balls that the oracle's boundary crosses.
-      outside: examples, over all classifiers, with a robust error and no calibrated one: the
-        theorem says 0.
-      unequal: examples whose calibrated error is not "a robust error, or a crossed ball".
+      robust: R_rob, [T].
+      calibrated: R_cali, [T].
+      crossed: share of balls that the oracle's boundary crosses.
+      outside: number of examples, over all classifiers, with a robust error but no calibrated one;
+        0 by the theorem.
+      unequal: number of examples whose calibrated error is neither a robust error nor a crossed
+        ball.
     """
 
     robust: np.ndarray
@@ -34,9 +35,9 @@ class Inclusion(NamedTuple):
 
 
 def draw(seed: int, num_classifiers: int, oracle: PiecewiseLinear) -> list[PiecewiseLinear]:
-    """Random piecewise linear classifiers, every other one a disturbed copy of the oracle.
+    """Draws random piecewise linear classifiers; every second one is a disturbed oracle.
 
-    None has a line of its boundary in common with the oracle's.
+    No boundary shares a line with the oracle's.
     """
     rng = np.random.default_rng(seed)
     accepted: list[PiecewiseLinear] = []
@@ -51,7 +52,7 @@ def draw(seed: int, num_classifiers: int, oracle: PiecewiseLinear) -> list[Piece
 def inclusion(
     classifiers: Sequence[PiecewiseLinear], problem: Problem, *, outputs: str = "real"
 ) -> Inclusion:
-    """Theorem 1, exact on each example of `problem` for each classifier."""
+    """Evaluates Theorem 1 exactly on each example of `problem` for each classifier."""
     crossed = problems.crossed(problem)
     errors = [error_rates.exact(f, problem, outputs=outputs) for f in classifiers]
     robust = np.array([e.robust for e in errors])
@@ -68,13 +69,13 @@ def inclusion(
 def upper_bounds(
     classifiers: Sequence[PiecewiseLinear], problem: Problem, *, noise: float = 0.0
 ) -> dict[str, list[Terms]]:
-    """Theorem 2's terms for each classifier, by surrogate."""
+    """Returns the terms of Theorem 2 for each classifier, by surrogate."""
     terms = [bounds.terms(f, problem, noise=noise) for f in classifiers]
     return {name: [of_f[name] for of_f in terms] for name in bounds.SURROGATES}
 
 
 def _anywhere(rng: np.random.Generator, sizes: Sequence[int]) -> PiecewiseLinear:
-    """Lines through the unit square, of steepness 1 to 100."""
+    """Draws lines through the unit square, of steepness 1 to 100."""
     scale = 10 ** rng.uniform(0, 2)
     groups = []
     for size in sizes:
@@ -86,7 +87,7 @@ def _anywhere(rng: np.random.Generator, sizes: Sequence[int]) -> PiecewiseLinear
 
 
 def _near(rng: np.random.Generator, oracle: PiecewiseLinear) -> PiecewiseLinear:
-    """The oracle's lines, each disturbed by 0.001 to 0.3, of steepness 1 to 100."""
+    """Draws the oracle's lines, disturbed by 0.001 to 0.3, of steepness 1 to 100."""
     scale, disturbance = 10 ** rng.uniform(0, 2), 10 ** rng.uniform(-3, -0.5)
     groups = (rows + disturbance * rng.normal(size=rows.shape) for rows in oracle.groups)
     return PiecewiseLinear(tuple(scale * rows for rows in groups))
