@@ -105,8 +105,8 @@ def _draw_learned(axes: Axes, name: str, objectives: Sequence[str], theory: Theo
         style = "--" if objective == "general" else "-"  # Dashed because it can hide another line.
         for i, _ in enumerate(theory.budget.network_seeds):
             f = learned.classify(theory.networks[name, objective], i)
-            label = "" if i else objective
-            _draw_boundary(axes, f, COLOURS[objective], label, style, width=1.5)
+            name_once = "" if i else objective
+            _draw_boundary(axes, f, COLOURS[objective], name_once, style, width=1.5)
     _finish(axes, "", extent=(0, 1, 0, 1))
     axes.plot([0.05, 0.05 + 2 * problem.epsilon], [0.03, 0.03], color="black", lw=1)
     axes.text(0.05, 0.045, "width of a ball", fontsize=9)
