@@ -8,7 +8,7 @@
 #   docker run --rm -it --gpus all -v "$PWD/runs:/cat_jax/runs" -v "$HOME/tensorflow_datasets:/data" \
 #       cat_jax:cuda --config=configs/mnist.py:cat_cw --config.data_dir=/data --workdir=runs/mnist
 #
-# Data sets are not in it: mount them. launch/k8s/jobset.yaml starts it on a cluster.
+# Mount the data sets, because the image has none. launch/k8s/jobset.yaml starts it on a cluster.
 FROM python:3.12-slim
 ARG KIND=cpu
 WORKDIR /cat_jax

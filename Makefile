@@ -1,5 +1,5 @@
-# `make check` is what a change has to pass. VENV is the virtual environment that launch/test.sh and
-# launch/quickstart.sh make; without one, python3 runs the checks.
+# A change has to pass `make check`. launch/test.sh and launch/quickstart.sh create the virtual environment
+# VENV; without it, python3 runs the checks.
 VENV ?= .venv
 pytest := -m pytest -n 2 --dist worksteal
 python := $(or $(wildcard $(VENV)/bin/python),python3)
@@ -22,14 +22,14 @@ test-all:
 quickstart:
 	launch/quickstart.sh
 
-# The site, in build/site; and, anew at each change, at http://localhost:8000.
+# Builds the site in build/site; docs-serve serves it at http://localhost:8000 and follows changes.
 docs:
 	$(python) -m mkdocs build --strict
 
 docs-serve:
 	$(python) -m mkdocs serve
 
-# Runs them, and keeps what they show.
+# Runs the notebooks and saves their outputs.
 notebooks:
 	$(python) notebooks/execute.py
 

@@ -1,6 +1,6 @@
-"""Configurations, one file for each experiment; `default.py` is the whole schema.
+"""Configs, one file for each experiment; `default.py` is the complete schema.
 
-Read this package as `cat_jax.configs`: `cat_jax/configs` is a link to this folder, so the
-checkout, an editable install and the wheel hold the same files. A configuration that builds
-on another one imports it by that name (`from cat_jax.configs import default`).
+Import this package as `cat_jax.configs`. `cat_jax/configs` is a link to this folder, so the
+checkout, an editable install and the wheel have the same files. A config that extends another one
+imports it by that name (`from cat_jax.configs import default`).
 """

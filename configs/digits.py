@@ -3,7 +3,7 @@
     python -m cat_jax.main --config=configs/digits.py --workdir=runs/digits
     python -m cat_jax.main --config=configs/digits.py:standard --workdir=runs/digits_standard
 
-Not an experiment of the paper: a first look, in two minutes on two CPU cores. Radius 0.15.
+This first look is not in the paper. It takes two minutes on two CPU cores. Radius 0.15.
 """
 
 from ml_collections import ConfigDict
@@ -14,7 +14,7 @@ VARIANTS = default.variants({"trades": {"method.beta": 6.0}, "fat": {"method.bet
 
 
 def get_config(variant: str = "cat_cent") -> ConfigDict:
-    """The config of one of `VARIANTS`."""
+    """Returns the config of one of `VARIANTS`."""
     config = default.get_config()
     config.threat.epsilon = "0.15"
     config.dataset = "digits"
@@ -30,7 +30,7 @@ def get_config(variant: str = "cat_cent") -> ConfigDict:
         optimizer.weight_decay = 0.0
         optimizer.drop_epochs = (45,)
     config.optimizer.learning_rate = 2e-3
-    # Faster, the mask closes before there is an attack to hide: 776 steps at 1e-3 left M = 0.
+    # Because a faster mask closes before the attack is strong: 776 steps at 1e-3 end with M = 0.
     config.mask_optimizer.learning_rate = 1e-4
     config.validation.every_epochs = 10
     config.validation.step_size = "epsilon/5"

@@ -2,10 +2,10 @@
 
     python -m cat_jax.main --config=configs/mnist.py:cat_cw --workdir=runs/mnist_cat_cw
 
-Training is at epsilon 0.4, tests are at 0.3; `--config.attack.epsilon=0.3` gives the other rows.
-`launch/reproduce.sh mnist` trains them all. The published attack never clips to [0, 1], and neither
-does training under released conventions, but for TRADES, whose own code clips: the published PGD is
-our `pgd20_unclipped`.
+Training has epsilon 0.4 and tests 0.3; `--config.attack.epsilon=0.3` gives the other rows.
+`launch/reproduce.sh mnist` trains all rows. The published attack never clips to [0, 1], so the
+published PGD is our `pgd20_unclipped`. Training under released conventions does not clip either,
+except for TRADES, whose own code clips.
 
     variant     row              natural  PGD-20  PGD-100
     at          AT(0.3)             99.2    93.4     92.3
@@ -17,8 +17,8 @@ our `pgd20_unclipped`.
     cat_cw      CAT_cw(0.3)         99.1    96.2     95.0
     cat_cw      CAT_cw(0.4)         99.1    97.1     96.2
 
-The other variants, `mart`, `fat`, `alp`, `mma` and the rest, mark no published row: they are their
-losses and attacks in this setting, with this network, optimizer and number of steps.
+The other variants (`mart`, `fat`, `alp`, `mma` and so on) have no published row. They combine their
+losses and attacks with this network, optimizer and number of steps.
 """
 
 from ml_collections import ConfigDict
@@ -27,7 +27,7 @@ from cat_jax.configs import default
 
 VARIANTS = default.variants(
     {
-        # Warmed up over the same share of training as published: 10 epochs of 200.
+        # Warm up over the published share of training, which is 10 epochs of 200.
         "trades_awp": {"awp.warmup_epochs": 2},
         "cat_awp": {"awp.warmup_epochs": 2},
     }
@@ -35,7 +35,7 @@ VARIANTS = default.variants(
 
 
 def get_config(variant: str = "cat_cw") -> ConfigDict:
-    """The config of one of `VARIANTS`."""
+    """Returns the config of one of `VARIANTS`."""
     config = default.get_config()
     config.recipe = "mnist"
     config.threat.epsilon = "0.3"

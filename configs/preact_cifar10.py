@@ -2,8 +2,8 @@
 
     python -m cat_jax.main --config=configs/preact_cifar10.py:cat_cw --workdir=runs/rn18_cat_cw
 
-The published rows (best checkpoint chosen on the test set; CAT means of 5 runs), and how to name
-them; the other rows of CAT are `--config.method.beta1=0.1` and `0.3`:
+The published rows chose the best checkpoint on the test set; those of CAT are means of 5 runs.
+`--config.method.beta1=0.1` and `0.3` give the other rows of CAT.
 
     variant     row                     natural  FGSM  PGD-20  PGD-100  C&W
     at          AT                         83.0  57.3    52.9     51.9  50.9
@@ -13,15 +13,15 @@ them; the other rows of CAT are `--config.method.beta1=0.1` and `0.3`:
     cat_cent    CAT_cent(beta1=0.05)       84.1  59.5    55.6     54.9  50.8
     cat_cw      CAT_cw(beta1=0.05)         84.2  58.9    55.3     54.5  51.3
 
-`a1` and `a2` (without the mask; a1 also without Eq. 8's weight) and `cat_kl` (the KL attack) are
-the paper's ablations, printed as figures only. `at` is that of Rice et al. (2020), whose log has
-82.9 natural and 53.5 PGD-10; the best checkpoint is its early stopping. `at_awp` (81.2 natural,
-55.4 PGD-20 in its repository) and `trades_awp` are those of Wu et al. (2020). `alp`, `mma`,
-`cat_awp` and `fast` mark no published row; the learning-rate cycle of `fast` (Wong et al. 2020)
-peaks at 2/5 here, in the middle there.
+`a1` (without mask and without the weight of Eq. 8), `a2` (without mask) and `cat_kl` (KL attack)
+are the paper's ablations, which it prints as figures. `at` follows Rice et al. (2020), whose log
+has 82.9 natural and 53.5 PGD-10; its early stopping is the best checkpoint. `at_awp` (81.2 natural
+and 55.4 PGD-20 in its repository) and `trades_awp` follow Wu et al. (2020). `alp`, `mma`, `cat_awp`
+and `fast` have no published row. The learning rate of `fast` (Wong et al. 2020) peaks at 2/5 of
+training here, and in the middle there.
 
-Each has the hyper-parameters of its authors' code, except that every classifier is PreAct
-ResNet-18, as the paper's table says; MART's and FAT's code has `--config.classifier.name=ResNet18`.
+Each variant has the hyper-parameters of its authors' code. Every classifier is PreAct ResNet-18, as
+in the paper's table; the code of MART and FAT has `--config.classifier.name=ResNet18`.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from ml_collections import ConfigDict
 
 from cat_jax.configs import default
 
-# TRADES and its descendants: radius 0.031, images not normalised, zeros around the crop.
+# TRADES and its descendants: radius 0.031, no normalisation, zero padding before the crop.
 TRADES: dict[str, Any] = {
     "attack.epsilon": "0.031",
     "attack.step_size": "0.007",
@@ -88,12 +88,12 @@ VARIANTS = default.variants(PUBLISHED)
 
 
 def get_config(variant: str = "cat_cw") -> ConfigDict:
-    """The config of one of `VARIANTS`."""
+    """Returns the config of one of `VARIANTS`."""
     return default.apply_variant(base(), variant, VARIANTS)
 
 
 def base() -> ConfigDict:
-    """What all variants have in common: CAT's setting."""
+    """Returns the setting that all variants share, which is that of CAT."""
     config = default.get_config()
     config.dataset = "cifar10"
     config.num_validation = 1000

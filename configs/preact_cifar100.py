@@ -2,7 +2,7 @@
 
     python -m cat_jax.main --config=configs/preact_cifar100.py:cat_cw --workdir=runs/c100_cat_cw
 
-The published rows; CAT also with `--config.method.beta1=0.1`:
+The published rows; `--config.method.beta1=0.1` gives the other rows of CAT:
 
     variant     row                     natural  FGSM  PGD-20  PGD-100   C&W
     at          AT                        55.13 29.77   27.51    27.01 25.91
@@ -10,7 +10,7 @@ The published rows; CAT also with `--config.method.beta1=0.1`:
     cat_cw      CAT_cw(beta1=0.05)        58.90 31.51   29.11    28.50 26.25
 
 `at_awp` has 53.8 natural and 30.7 PGD-20 in its repository. The other variants are those of
-`preact_cifar10.py`, and mark no published row.
+`preact_cifar10.py` and have no published row.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +21,7 @@ VARIANTS = preact_cifar10.VARIANTS
 
 
 def get_config(variant: str = "cat_cw") -> ConfigDict:
-    """The config of one of `VARIANTS`."""
+    """Returns the config of one of `VARIANTS`."""
     config = preact_cifar10.base()
     config.dataset = "cifar100"
     config.num_epochs = 120

@@ -2,8 +2,8 @@
 
     python -m cat_jax.main --config=configs/wrn_cifar10.py:cat_cw --workdir=runs/wrn_cat_cw
 
-The published rows (best checkpoint chosen on the test set; CAT means of 5 runs); the other rows of
-CAT are `--config.method.beta1=0.1` and `0.3`:
+The published rows chose the best checkpoint on the test set; those of CAT are means of 5 runs.
+`--config.method.beta1=0.1` and `0.3` give the other rows of CAT.
 
     variant     row                     natural  FGSM  PGD-20  PGD-100  C&W
     at          AT                         86.1  61.8    56.1     55.8  54.2
@@ -13,10 +13,10 @@ CAT are `--config.method.beta1=0.1` and `0.3`:
     cat_cent    CAT_cent(beta1=0.05)       86.6  60.9    57.7     57.2  53.9
     cat_cw      CAT_cw(beta1=0.05)         86.4  62.7    59.7     58.7  56.0
 
-FAT's row was copied from its own paper, under radius 0.031. MART's code has lambda 6 here, which
-the paper gives as 5. CAT's published code drops the learning rate at epochs 100 and 110, the text
-says 100 and 120. `at_awp` has 85.4 natural and 58.3 PGD-20 in its repository. The other variants
-are those of `preact_cifar10.py`, and mark no published row.
+The paper copied FAT's row from FAT's own paper, which has radius 0.031. MART's code has lambda 6
+where the paper says 5. CAT's published code drops the learning rate at epochs 100 and 110, and the
+paper's text at 100 and 120. `at_awp` has 85.4 natural and 58.3 PGD-20 in its repository. The other
+variants are those of `preact_cifar10.py` and have no published row.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ VARIANTS = default.variants(preact_cifar10.PUBLISHED, PUBLISHED)
 
 
 def get_config(variant: str = "cat_cw") -> ConfigDict:
-    """The config of one of `VARIANTS`."""
+    """Returns the config of one of `VARIANTS`."""
     config = preact_cifar10.base()
     config.classifier.name = "WideResNet"
     config.recipe = "wide_resnet"

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Sourced by the scripts beside it. Goes to the repository root and defines
+# The other scripts source this file. It changes to the repository root and defines
 #
-#   set_up runtime|dev|cuda|tpu   make the virtual environment, or complete it, and set $python to its
-#                                 Python; cuda and tpu are runtime with what NVIDIA GPUs and TPUs need
+#   set_up runtime|dev|cuda|tpu   creates or completes the virtual environment and sets $python to its
+#                                 Python; cuda and tpu add packages for NVIDIA GPUs and TPUs
 #
-# Environment: PYTHON, the Python (3.11 or later) to make it with; VENV, its folder, by default .venv
-# in the repository root; CAT_JAX_DATA, the prepared data sets. All may be relative to the caller's
-# folder. A finished set-up leaves a stamp in VENV, so that the next call installs nothing. Messages go to
-# standard error: standard output is for commands that are piped into bash.
+# Environment: PYTHON, a Python of 3.11 or later for a new environment; VENV, folder of the environment,
+# by default .venv in the repository root; CAT_JAX_DATA, folder of prepared data sets. Each may be relative
+# to the caller's folder. A finished set-up writes a stamp into VENV, so that the next call installs nothing.
+# Messages go to standard error, because standard output may be piped into bash.
 
 fail() {
   echo "error: $*" >&2
@@ -30,7 +30,7 @@ fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 VENV=${VENV:-$PWD/.venv}
 
-# Prints the version of Python $1, such as 3.11; fails if there is none or it is too old.
+# Prints the version of Python $1, such as 3.11; fails if $1 is missing or too old.
 python_version() {
   "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2]); sys.exit(sys.version_info < (3, 11))' \
     2> /dev/null
@@ -45,7 +45,7 @@ check_python() {
   fail "PYTHON=$1 is Python $version; name 3.11 or later, such as PYTHON=python3.12."
 }
 
-# The Python to make the environment with: PYTHON, or the first on the path that is new enough.
+# Prints the Python for a new environment: PYTHON, or the first on the path that is new enough.
 find_python() {
   local candidate
   if [ -n "${PYTHON:-}" ]; then
@@ -62,34 +62,34 @@ find_python() {
   fail "no Python 3.11 or later on the path; install one, or name it: PYTHON=/path/to/python3.12 $0"
 }
 
-# Makes $VENV, unless it is there; anew if it is broken, or if its first installation did not end.
+# Creates $VENV if it is missing or broken, or if its first installation did not finish.
 make_venv() {
   local base wanted present
   present=$(python_version "$VENV/bin/python" || true)
   if [ -n "$present" ] && [ ! -e "$VENV/.cat_jax-unfinished" ]; then
     python_version "$VENV/bin/python" > /dev/null ||
-      fail "$VENV has Python $present, and 3.11 is the least; remove that folder, or set VENV to another."
+      fail "$VENV has Python $present; expected 3.11 or later. Remove that folder, or set VENV to another."
     if [ -n "${PYTHON:-}" ]; then
       base=$(find_python)
       wanted=$(python_version "$base")
       [ "$wanted" = "$present" ] ||
-        fail "$VENV has Python $present, but PYTHON is $wanted; remove that folder, or set VENV to another."
+        fail "$VENV has Python $present, but PYTHON is $wanted. Remove that folder, or set VENV to another."
     fi
     return
   fi
   if [ -e "$VENV" ] && [ ! -e "$VENV/pyvenv.cfg" ] && [ -n "$(ls -A "$VENV")" ]; then
-    fail "$VENV is there and is not a virtual environment; set VENV to another folder."
+    fail "$VENV exists but is not a virtual environment. Set VENV to another folder."
   fi
   base=$(find_python)
   wanted=$(python_version "$base")
   "$base" -c 'import ensurepip, venv' 2> /dev/null ||
-    fail "Python $wanted lacks venv or ensurepip; on Debian and Ubuntu: apt-get install python$wanted-venv"
-  echo "Making a virtual environment with Python $wanted in $VENV" >&2
+    fail "Python $wanted lacks venv or ensurepip. On Debian and Ubuntu: apt-get install python$wanted-venv"
+  echo "Creating a virtual environment with Python $wanted in $VENV" >&2
   "$base" -m venv --clear "$VENV"
   touch "$VENV/.cat_jax-unfinished"
 }
 
-# What an environment depends on: another place, Python or requirement gives another digest.
+# Prints a digest of the folder, the Python and the requirements that an environment depends on.
 digest() {
   "$python" - "$@" << 'END'
 import hashlib, os, sys
@@ -105,26 +105,26 @@ set_up() {
   python=$VENV/bin/python
   now=$(digest setup.cfg pyproject.toml requirements.txt requirements-dev.txt requirements-cuda.txt \
     requirements-tpu.txt)
-  # What is installed for dev, cuda or tpu serves runtime too.
+  # Because an environment for dev, cuda or tpu serves runtime too.
   if grep -qsxe "$now $kind" "$VENV/.cat_jax-stamp" ||
     { [ "$kind" = runtime ] && grep -qs "^$now " "$VENV/.cat_jax-stamp"; }; then
     return
   fi
-  echo "Installing $requirements and cat_jax into $VENV (about 1 GB; some minutes)" >&2
+  echo "Installing $requirements and cat_jax into $VENV (about 1 GB, a few minutes)" >&2
   rm -f "$VENV/.cat_jax-stamp"
   "$python" -m pip --version > /dev/null 2>&1 || "$python" -m ensurepip > /dev/null
   "$python" -m pip install --quiet --disable-pip-version-check --no-input -r "$requirements" -e . >&2 ||
-    fail "pip did not install $requirements. A compute node may have no network: first run" \
-      "'launch/set_up.sh $kind' where there is one, such as on the login node."
+    fail "pip could not install $requirements. If this node has no network, first run" \
+      "'launch/set_up.sh $kind' on a node that has one, such as the login node."
   echo "$now $kind" > "$VENV/.cat_jax-stamp"
   rm -f "$VENV/.cat_jax-unfinished"
 }
 
-# Prints the gcloud command with which every host of the TPU VM named by TPU, in zone ZONE, gives the
-# arguments of Python $1, quoted for a shell, to the Python of its environment.
+# Prints the gcloud command that runs Python with the arguments $1, quoted for a shell, on every host of
+# the TPU VM TPU in zone ZONE.
 tpu_command() {
   if [ -z "${TPU:-}" ] || [ -z "${ZONE:-}" ]; then
-    fail "no TPU VM is named; give it and its zone: TPU=... ZONE=... $0"
+    fail "no TPU VM is named. Name it and its zone: TPU=... ZONE=... $0"
   fi
   printf 'gcloud compute tpus tpu-vm ssh %q --zone=%q --worker=all --command=%q\n' \
     "$TPU" "$ZONE" "cd cat_jax && . launch/_setup.sh && set_up tpu && \"\$python\" $1"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# One run in several processes on this machine, which train as one.
+# Trains one run with several processes on this machine.
 #
 #   launch/local.sh NUM_PROCESSES [flags of cat_jax.main]
 #
-# With NVIDIA GPUs each process has one. Otherwise each has DEVICES virtual CPU devices, by default 1;
-# they share the cores, so this shows that a run works on many devices, not how fast it is.
-# Ends with the status of cat_jax.main: 2 after an error of the user, 75 if a process was lost and the same
-# command resumes. Once a process has failed, the others get SIGTERM, and after GRACE seconds, by default
-# 30, SIGKILL: one that is stuck does not keep the rest waiting. PYTHON and VENV: see launch/_setup.sh.
+# With NVIDIA GPUs each process gets one. Otherwise each gets DEVICES virtual CPU devices, by default 1. They
+# share the cores, so this shows that a run works on many devices, and not how fast it is.
+# Exits with the status of cat_jax.main: 2 after a user error, 75 if a process was lost and the same command
+# resumes. When a process fails, the others get SIGTERM, and SIGKILL after GRACE seconds, by default 30, so
+# that a stuck process does not block the rest. PYTHON and VENV: see launch/_setup.sh.
 set -euo pipefail
 # shellcheck source=launch/_setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"
@@ -21,7 +21,7 @@ gpus=0
 if command -v nvidia-smi > /dev/null; then
   set_up cuda
   gpus=$(nvidia-smi --list-gpus | wc -l)
-  [ "$number" -le "$gpus" ] || fail "$number processes need a GPU each; there are $gpus."
+  [ "$number" -le "$gpus" ] || fail "$number processes need $number GPUs, and this machine has $gpus. Start fewer processes."
 else
   set_up runtime
   export XLA_FLAGS="${XLA_FLAGS:-} --xla_force_host_platform_device_count=${DEVICES:-1}"
@@ -41,10 +41,10 @@ for ((i = 0; i < number; i++)); do
   processes+=($!)
 done
 started=yes
-# Because a signal that came before had no process to go to.
+# Because an earlier signal found no process.
 if [ -n "$stopping" ] && [ -z "$forwarded" ]; then forward_signal; fi
 
-# A process that has lost another leaves by itself, unless it is stuck.
+# Because a process that lost another exits by itself unless it is stuck.
 status=0 deadline=''
 while [ "${#processes[@]}" -gt 0 ]; do
   for i in "${!processes[@]}"; do
@@ -64,11 +64,11 @@ while [ "${#processes[@]}" -gt 0 ]; do
     fi
   done
   if [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ] && [ "${#processes[@]}" -gt 0 ]; then
-    echo "Killing process ${!processes[*]}: still there ${GRACE:-30} s after another has failed." >&2
+    echo "Killing process ${!processes[*]}: still running ${GRACE:-30} s after another failed." >&2
     kill -KILL "${processes[@]}" 2> /dev/null || true
     deadline=$((SECONDS + 10))
   fi
   sleep 0.2
 done
-[ "$status" != 75 ] || echo "Not done: the same command resumes from the last checkpoint." >&2
+[ "$status" != 75 ] || echo "The run is not finished. Run the same command again to resume." >&2
 exit "$status"

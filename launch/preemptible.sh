@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A command that is run again until it is done, whatever stops it: a signal, a lost process or device.
+# Runs a command again and again until it is done, whether a signal, a lost process or a device stops it.
 #
 #   launch/preemptible.sh python -m cat_jax.main --config=... --workdir=...
 #   launch/preemptible.sh launch/local.sh 2 --config=... --workdir=...
 #
-# Each start resumes from the last checkpoint. The script ends when the command is done, or has status 2, an
-# error of the user; and after 5 starts in a row that lasted less than a minute each. SIGTERM and
-# Ctrl-C go to the command, which saves, and end this script. PAUSE is the seconds between two
-# starts, by default 10.
+# Each start resumes from the last checkpoint. The script ends when the command is done, when it exits with
+# status 2 (a user error), or after 5 starts in a row that last less than a minute each. It passes SIGTERM
+# and Ctrl-C to the command, which saves, and then ends. PAUSE is the number of seconds between two starts,
+# by default 10.
 set -euo pipefail
-[ $# -gt 0 ] || { echo "error: no command is given; expected one such as: $0 launch/local.sh 2" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "error: no command is given. Expected a command such as: $0 launch/local.sh 2" >&2; exit 2; }
 
 stopping='' child='' forwarded=''
 forward_signal() {
@@ -22,10 +22,10 @@ while :; do
   started=$SECONDS status=0
   "$@" --stopped_status=75 &
   child=$!
-  # A signal that came since the last command ended had none to go to.
+  # Because a signal since the end of the last command found none.
   if [ -n "$stopping" ] && [ -z "$forwarded" ]; then forward_signal; fi
   wait "$child" || status=$?
-  while kill -0 "$child" 2> /dev/null; do  # It was a signal to this script that ended the wait.
+  while kill -0 "$child" 2> /dev/null; do  # Because a signal to this script ends the wait.
     status=0
     wait "$child" || status=$?
   done
@@ -33,10 +33,10 @@ while :; do
   if [ -n "$stopping" ]; then exit "$status"; fi
   if [ $((SECONDS - started)) -lt 60 ]; then short=$((short + 1)); else short=0; fi
   if [ "$short" = 5 ]; then
-    echo "error: stopped with status $status for the fifth time within a minute; see above." >&2
+    echo "error: the command stopped with status $status within a minute, five times in a row. Its messages are above." >&2
     exit "$status"
   fi
-  echo "Stopped with status $status; starting again." >&2
+  echo "The command stopped with status $status. Starting it again." >&2
   sleep "${PAUSE:-10}" &
   child=$!
   wait "$child" || true

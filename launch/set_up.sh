@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment, or completes it, without running anything: on the login node of a cluster
-# whose compute nodes have no network.
+# Creates or completes the virtual environment and runs nothing. Use it on the login node of a cluster whose
+# compute nodes have no network.
 #
 #   launch/set_up.sh [runtime | dev | cuda | tpu]
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the default tests, those that are not slow, on two cores. Makes .venv at the first run.
+# Runs the default tests on two cores, without the slow ones. Creates .venv on the first run.
 #
 #   launch/test.sh [arguments of pytest]
 #
