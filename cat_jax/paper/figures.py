@@ -72,7 +72,7 @@ def _draw_rows(
         ticks = sorted({place(row, panel) for row in rows.values()})
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-    many, kinds = len(panel.lines) > 1, set()
+    many, has = len(panel.lines) > 1, {"ours": False, "published": False}
     for i, (name, labels) in enumerate(panel.lines):
         line = [rows[label] for label in labels]
         for j, metric in enumerate(panel.y):
@@ -89,9 +89,10 @@ def _draw_rows(
                 axes.plot(at, mean, "--x", color=colour, alpha=0.7)
             if own or published:
                 axes.plot([], [], color=colour, label=title)
-            kinds |= {"ours": bool(own), "published": bool(published)}.items()
+            has["ours"] |= bool(own)
+            has["published"] |= bool(published)
     for kind, style in (("ours", "-o"), ("published", "--x")):
-        if (kind, True) in kinds:
+        if has[kind]:
             axes.plot([], [], style, color="grey", label=kind)
 
 
