@@ -139,7 +139,5 @@ def _draw_curves(
                 if points:
                     shown = None if label in named else label
                     dashes = "-" if label == name else ":"
-                    axes.plot(
-                        *zip(*points, strict=True), dashes, color=COLOURS[i], label=shown, lw=1
-                    )
+                    axes.plot(*zip(*points, strict=True), dashes, color=f"C{i}", label=shown, lw=1)
                     named.add(label)
