@@ -443,6 +443,8 @@ def test_figures_are_written_and_labelled(tmp_path):
     workdir = make(tmp_path / "runs", TABLES["curves"].rows[2], accuracies={}, **other)
     line = {"step": 1, "epoch": 1.0, "validation_natural": 0.8, "validation_robust": 0.5}
     write_lines(workdir / "metrics.jsonl", [line])  # Its name in the legend is long.
+    workdir = make(tmp_path / "runs", TABLES["curves"].rows[-1], accuracies={})
+    write_lines(workdir / "metrics.jsonl", [line])
     query = Query(runs.find(tmp_path / "runs"))
     for name in ("beta", "beta1", "mask_visualisation", "curves", "adaptation"):
         figure = output.draw(name, query)
@@ -451,6 +453,8 @@ def test_figures_are_written_and_labelled(tmp_path):
     output.show("mask_visualisation", query, tmp_path / "out")
     kinds = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert kinds == {".md", ".tex", ".csv", ".png", ".pdf", ".html"}
+    page = (tmp_path / "out" / "mask_visualisation.md").read_text()
+    assert page.startswith("# Figure 2: ") and page.endswith("](mask_visualisation.png)\n")
     body, _ = printed("mask_visualisation", tmp_path / "runs")
     assert body["CAT_cent(0.4)", "ours"] == ["20.0", "80.0", "1000", "1"]
     labels = output.draw("beta1", query).axes[0].get_legend_handles_labels()[1]

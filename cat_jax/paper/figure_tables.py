@@ -182,6 +182,6 @@ def masks() -> Table:
         "Figure 2: natural, adversarial, mask and calibrated images of MNIST",
         rows,
         ("mask_digit", "mask_background"),
-        note="Mean of M in percent over test images, on the digit and around it; from masks.npz, "
-        "of the last checkpoint under the training attack at epsilon 0.4.",
+        note="Mean of M in percent over test images, on the digit and around it, for the last "
+        "checkpoint under the training attack at epsilon 0.4 (masks.npz).",
     )

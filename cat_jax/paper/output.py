@@ -22,10 +22,11 @@ def show(name: str, query: Query, out: pathlib.Path | None) -> None:
     print(text(grid) + "\n")
     if out is None:
         return
-    files.write_text(out / f"{name}.md", text(grid) + "\n")
+    figure = draw(name, query)
+    files.write_text(out / f"{name}.md", as_markdown(name, grid, has_figure=figure is not None))
     files.write_text(out / f"{name}.tex", grids.latex(grid))
     files.write_text(out / f"{name}.csv", as_csv(name, grid, query))
-    if figure := draw(name, query):
+    if figure:
         for kind in ("png", "pdf"):
             with files.replacing(out / f"{name}.{kind}") as temporary:
                 figure.savefig(temporary, format=kind, dpi=150)
@@ -35,6 +36,14 @@ def show(name: str, query: Query, out: pathlib.Path | None) -> None:
 def build(name: str, query: Query) -> Grid:
     """Returns the table as text."""
     return texts.losses() if name == "losses" else sheet.grid(TABLES[name], query)
+
+
+def as_markdown(name: str, grid: Grid, *, has_figure: bool) -> str:
+    """Returns a page with the title, the caption, the table, its notes and its figure."""
+    title, _, caption = grid.caption.partition(". ")
+    parts = [f"# {title}", caption, grids.markdown_table(grid), *grid.notes]
+    parts += [f"![{title}]({name}.png)"] if has_figure else []
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def as_csv(name: str, grid: Grid, query: Query) -> str:

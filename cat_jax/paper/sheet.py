@@ -63,7 +63,7 @@ def _text(line: Line, column: str, published: dict[str, Published], most: int) -
 def _caption(table: Table, query: Query, lines: Sequence[Line]) -> str:
     seeds = sorted({run.seed for line in lines for run in line.runs})
     parts = [
-        f"{table.title}. Accuracy in percent; released conventions",
+        f"{table.title}. Numbers in percent; released conventions",
         " or ".join(dict.fromkeys(map(_selection, table.rows))),
         f"seeds {', '.join(map(str, seeds))}" if seeds else "no runs",
     ]
