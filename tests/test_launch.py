@@ -82,7 +82,7 @@ def test_local_starts_each_process_once_and_ends_as_they_do(stubbed):
 
 
 def test_local_kills_a_process_that_is_stuck_after_another_has_failed(stubbed, tmp_path):
-    """As one that is stopped, or hangs in its data, and heeds no signal."""
+    """A process is stuck if it is stopped, or if it hangs and ignores signals."""
     stuck = tmp_path / "stuck"
     stuck.touch()
     (tmp_path / "bin" / "python").write_text(
@@ -95,7 +95,7 @@ def test_local_kills_a_process_that_is_stuck_after_another_has_failed(stubbed, t
     done, _ = stubbed("launch/local.sh", "3", GRACE="2")
     assert done.returncode == 75 and time.monotonic() - started > 1
     assert "process 0 ended with status 134" in done.stderr
-    assert "Killing process 1 2: still there 2 s after another has failed." in done.stderr
+    assert "Killing process 1 2: still running 2 s after another failed." in done.stderr
     for process in map(int, stuck.read_text().split()):
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
