@@ -10,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 import small_runs
+from finished_runs import COMMAND
 from paper_runs import CAT_CENT, CAT_CW, make
 
 from cat_jax.cli import modes
@@ -26,23 +27,13 @@ ROOT = pathlib.Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@pytest.fixture(scope="module")
-def workdir(tmp_path_factory):
-    """A run that is done, evaluated and checked."""
-    workdir = tmp_path_factory.mktemp("page") / "run"
-    more = {"test.num_checked": 16, "validation.every_epochs": 1}
-    config = small_runs.config(evaluation="quick,curve", **more)
-    modes.train(config, workdir, command="python -m cat_jax.main --config='a b'")
-    return workdir
-
-
-def test_the_page_holds_all_that_the_run_left(workdir):
-    text = page.page(workdir)
-    results = files.read_json_lines(workdir / "results.jsonl")
+def test_the_page_holds_all_that_the_run_left(finished_run):
+    text = page.page(finished_run)
+    results = files.read_json_lines(finished_run / "results.jsonl")
     assert f"{100 * results[1]['outcome']['accuracy']:.1f}" in text
-    for check in files.read_json_lines(workdir / "checks.jsonl"):
+    for check in files.read_json_lines(finished_run / "checks.jsonl"):
         assert check["outcome"]["text"].partition("'")[0] in text
-    assert "python -m cat_jax.main --config='a b'" in html.unescape(text)
+    assert COMMAND in html.unescape(text)
     assert results[0]["outcome"]["versions"]["jax"] in text and '"beta1": 0.05' in html.unescape(
         text
     )
@@ -53,8 +44,8 @@ def test_the_page_holds_all_that_the_run_left(workdir):
     ]
 
 
-def test_the_gallery_is_what_the_step_computes(workdir):
-    views = plots.load_gallery(workdir / "masks.npz")
+def test_the_gallery_is_what_the_step_computes(finished_run):
+    views = plots.load_gallery(finished_run / "masks.npz")
     delta = views["adversarial"] - views["natural"]
     np.testing.assert_allclose(
         views["calibrated"], views["natural"] + views["mask"] * delta, atol=1e-6
@@ -76,15 +67,15 @@ def test_the_gallery_is_what_the_step_computes(workdir):
         (["results.jsonl", "checks.jsonl", "metrics.jsonl", "masks.npz"], "0 steps"),
     ],
 )
-def test_what_a_run_has_not_is_said(workdir, tmp_path, missing, said):
-    run = shutil.copytree(workdir, tmp_path / "run")
+def test_what_a_run_has_not_is_said(finished_run, tmp_path, missing, said):
+    run = shutil.copytree(finished_run, tmp_path / "run")
     for name in missing:
         (run / name).unlink()
     assert said in page.page(run)
 
 
-def test_a_failed_check_is_on_the_first_lines(workdir, tmp_path):
-    run = shutil.copytree(workdir, tmp_path / "run")
+def test_a_failed_check_is_on_the_first_lines(finished_run, tmp_path):
+    run = shutil.copytree(finished_run, tmp_path / "run")
     checks = files.read_json_lines(run / "checks.jsonl")
     checks[0]["outcome"] |= {"passed": False, "text": "1 < 2 & wrong"}
     files.write_json_lines(run / "checks.jsonl", checks)
@@ -101,27 +92,24 @@ def test_a_method_without_a_mask_draws_none(tmp_path):
     assert not (tmp_path / "run" / "masks.npz").exists()
 
 
-def test_a_repeated_command_is_noted_once(workdir):
-    modes.evaluate(None, workdir, command="python -m cat_jax.main --config='a b'")
-    modes.evaluate(None, workdir, command="another")
-    commands = files.read_json_lines(workdir / "commands.jsonl")
-    assert [line["command"] for line in commands] == [
-        "python -m cat_jax.main --config='a b'",
-        "another",
-    ]
+def test_a_repeated_command_is_noted_once(finished):
+    modes.evaluate(None, finished, command=COMMAND)
+    modes.evaluate(None, finished, command="another")
+    commands = files.read_json_lines(finished / "commands.jsonl")
+    assert [line["command"] for line in commands] == [COMMAND, "another"]
 
 
 @pytest.fixture(scope="module")
-def pages(workdir, tmp_path_factory):
+def pages(finished_run, tmp_path_factory):
     """Every kind of page by its name: (where it comes from, its HTML)."""
     folder = tmp_path_factory.mktemp("tables")
     run = make(folder, CAT_CW)
     for name in ("metrics.jsonl", "masks.npz", "commands.jsonl"):
-        shutil.copy(workdir / name, run)
-    checks = files.read_json_lines(workdir / "checks.jsonl")
+        shutil.copy(finished_run / name, run)
+    checks = files.read_json_lines(finished_run / "checks.jsonl")
     checks[0]["outcome"] |= {"passed": False, "text": "1 < 2 & wrong"}
     files.write_json_lines(run / "checks.jsonl", checks)
-    results = files.read_json_lines(workdir / "results.jsonl")
+    results = files.read_json_lines(finished_run / "results.jsonl")
     lines.replace(run / "results.jsonl", [line for line in results if lines.is_curve(line)])
     make(folder, CAT_CENT)
     make(folder, CAT_CENT, 1, num_steps=500)
@@ -132,7 +120,7 @@ def pages(workdir, tmp_path_factory):
         for name, query in of.items()
     }
     written["theory"] = theory()
-    return written | {"report": (workdir / "report.html").read_text()}
+    return written | {"report": (finished_run / "report.html").read_text()}
 
 
 def theory():

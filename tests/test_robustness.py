@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+import finished_runs
 import jax
 import numpy as np
 import pytest
@@ -23,15 +24,15 @@ from cat_jax.training import validation
 from cat_jax.weights import export
 
 CASCADE = ["natural", "apgd_ce", "apgd_t", "fab_t", "standard"]
+EVALUATED = {"evaluation", "results.jsonl", "checks.jsonl", "masks.npz", "report.html"}
 SHORT = {"test.num_queries": 30, "test.batch_size": 16, "test.num_examples": 40}
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(finished_run, tmp_path_factory):
     """A workdir whose run is done, and not evaluated."""
     workdir = tmp_path_factory.mktemp("robustness") / "run"
-    modes.train(small_runs.config(evaluation="none"), workdir)
-    return workdir
+    return shutil.copytree(finished_run, workdir, ignore=lambda *_: EVALUATED)
 
 
 @pytest.fixture
@@ -150,12 +151,12 @@ def test_a_part_of_the_test_split_does_not_replace_the_whole(workdir, capsys):
     assert [row.split("|")[2].strip() for row in rows[-2:]] == ["64", "40 (balanced, seed 0)"]
 
 
-def test_the_report_says_what_it_cost_and_what_the_checks_found(workdir, capsys):
-    overrides = SHORT | {"evaluation": "quick", "test.num_checked": 16}
-    modes.evaluate(small_runs.config(**overrides), workdir)
+def test_the_report_says_what_it_cost_and_what_the_checks_found(finished, capsys):
+    """Also of what was measured before."""
+    modes.evaluate(finished_runs.config(), finished)
     output = capsys.readouterr().out
     assert "| best pgd20 at 0.15 | " in output and "forward passes each" in output
-    checks = files.read_json_lines(workdir / "checks.jsonl")
+    checks = files.read_json_lines(finished / "checks.jsonl")
     of_best = [
         check["conditions"]["check"]
         for check in checks

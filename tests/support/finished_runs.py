@@ -2,11 +2,18 @@
 
 import fcntl
 import os
-import shutil
 
 import small_runs
 
 from cat_jax.cli import modes
+
+COMMAND = "python -m cat_jax.main --config='a b'"
+EVALUATED = {"evaluation": "quick,curve", "test.num_checked": 16}
+
+
+def config(**overrides):
+    """The config of the run."""
+    return small_runs.config(**EVALUATED | overrides)
 
 
 def shared(base):
@@ -21,11 +28,6 @@ def shared(base):
         fcntl.flock(stream, fcntl.LOCK_EX)
         if not workdir.exists():
             unfinished = folder / "unfinished" / "run"
-            modes.train(small_runs.config(), unfinished)
+            modes.train(config(), unfinished, command=COMMAND)
             unfinished.parent.rename(workdir.parent)
     return workdir
-
-
-def copy(workdir, target):
-    """A copy at `target` that no process holds; returns `target`."""
-    return shutil.copytree(workdir, target)
