@@ -274,18 +274,10 @@ def test_what_it_cannot_mean_is_refused(change, message):
         fab_t(logits_fn, key=KEY, **call)
 
 
-SLOW = pytest.mark.slow
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("net", ["mnist", "small"])
 @pytest.mark.parametrize(
-    "dtype, num_targets",
-    [
-        ("float64", 2),
-        pytest.param("float64", 9, marks=SLOW),
-        pytest.param("float32", 9, marks=SLOW),
-    ],
-    indirect=["dtype"],
+    "dtype, num_targets", [("float64", 2), ("float64", 9), ("float32", 9)], indirect=["dtype"]
 )
 def test_boundary_attack_golden(dtype, net, num_targets):
     """Nobody needs a third target to be fooled. In float32, norms agree to 1 %."""
