@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_runs
-import tiny_networks
 from compilations import compiled_names
 
 from cat_jax import data
@@ -23,7 +22,6 @@ from cat_jax.storage import checkpoint, files, run_folder
 from cat_jax.training import loop
 
 PLAIN = {"method.name": "standard", "mask_net.name": "OnesMask"}
-TINY = tiny_networks.FIELDS | {"optimizer.learning_rate": 0.1}
 # Fields that the loop reads; of awp.gamma, only the advice that an error gives.
 OF_THE_LOOP = {"num_steps", "log_every", "validation.every_epochs", "awp.gamma"}
 
@@ -36,7 +34,6 @@ def compiled(*overrides):
 
 def run(workdir, change_step=lambda step_fn: step_fn, **overrides):
     """Trains a small run of tiny networks; returns (finished?, state in last/)."""
-    overrides = TINY | overrides
     experiment, dataset, devices = small_runs.experiment(small_runs.config(**overrides))
     of_the_step = (item for item in overrides.items() if item[0] not in OF_THE_LOOP)
     shared = compiled(*sorted(of_the_step))

@@ -4,7 +4,6 @@ import os
 import pathlib
 
 import small_runs
-import tiny_networks
 
 from cat_jax.cli import modes
 from cat_jax.runtime import terminal
@@ -13,8 +12,8 @@ OVERRIDES = {"save_every": 5, "log_every": 1, "evaluation": "none", "num_validat
 
 
 def config(num_steps):
-    """CAT on tiny networks, for so many steps."""
-    return small_runs.config(**tiny_networks.FIELDS | OVERRIDES | {"num_steps": num_steps})
+    """A small run of CAT, of so many steps."""
+    return small_runs.config(**OVERRIDES | {"num_steps": num_steps})
 
 
 def run(workdir: pathlib.Path, num_steps: int) -> None:

@@ -9,7 +9,6 @@ JOBS is JSON, [[workdir, number of devices or null for all, {field: value}], ...
 
 import dataclasses
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import sys
 import jax
 import jax.numpy as jnp
 import small_runs
-import tiny_networks
 
 from cat_jax import data
 from cat_jax.experiment import settings
@@ -26,13 +24,12 @@ from cat_jax.runtime import processes
 from cat_jax.storage import checkpoint
 from cat_jax.training import loop
 
-# With batch norm, synced over all devices.
-TINY = tiny_networks.FIELDS | {"attack.num_steps": 3, "num_validation": 0, "save_every": 1000}
+SHORT = {"attack.num_steps": 3, "num_validation": 0, "save_every": 1000}
 
 
 def run(workdir, num_devices=None, **overrides):
     """Trains, or goes on; returns the state that is then in last/. Only with 64 bits enabled."""
-    config = settings.resolve(small_runs.config(**TINY | overrides))
+    config = settings.resolve(small_runs.config(**SHORT | overrides))
     devices = jax.devices()[:num_devices]
     dataset = data.load(config.dataset, config.data_dir)
     images, labels = dataset.train
@@ -67,14 +64,13 @@ def together(jobs, num_processes, num_devices):
 
 def start(jobs, num_devices, *flags):
     """A process that does the jobs."""
-    virtual = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}"}
     jobs = json.dumps([(str(workdir), *rest) for workdir, *rest in jobs])
     return subprocess.Popen(
         [sys.executable, __file__, jobs, *map(str, flags)],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | virtual,
+        env=small_runs.environment(num_devices),
     )
 
 

@@ -1,12 +1,14 @@
-"""Small runs on synthetic images, for the tests of the loop and of the command line."""
+"""Runs of tiny networks on synthetic images, a few steps long: to start, to stop and to read."""
 
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
 
 import jax
+import tiny_networks
 
 from cat_jax import data
 from cat_jax.configs import digits
@@ -20,6 +22,7 @@ OVERRIDES = {
     "num_validation": 32,
     "batch_size": 16,
     "num_steps": 12,
+    "optimizer.learning_rate": 0.01,
     "save_every": 5,
     "log_every": 4,
     "attack.num_steps": 2,
@@ -30,18 +33,26 @@ OVERRIDES = {
 }
 
 
+# The networks of the digits config itself, which take twice as long to compile.
+NETWORKS_OF_DIGITS = {"classifier.name": "SmallCNN", "mask_net.name": "SmallMask"}
+
+
 def config(**overrides):
-    """The digits config on synthetic data, a few steps long."""
-    made = digits.get_config()
-    made.update_from_flattened_dict(OVERRIDES | overrides)
-    return made
+    """The config of a small run of CAT."""
+    return _config("cat_cent", tiny_networks.FIELDS | overrides)
 
 
 def quick_config(**overrides):
     """The config of plain training, whose step is the quickest to compile."""
-    made = digits.get_config("standard")
-    made.update_from_flattened_dict(OVERRIDES | {"evaluation": "natural"} | overrides)
-    return made
+    networks = {"classifier.name": tiny_networks.CLASSIFIER}
+    return _config("standard", networks | {"evaluation": "natural"} | overrides)
+
+
+def _config(variant, overrides):
+    result = digits.get_config(variant)
+    result.update_from_flattened_dict(OVERRIDES | overrides)
+    result.plugins = (tiny_networks.__name__,)  # For processes that read the run's folder.
+    return result
 
 
 def experiment(made, num_devices=1):
@@ -70,22 +81,32 @@ def metrics(workdir):
 
 
 def flags(*arguments):
-    """What the command line says of a small run, and `arguments` after it."""
-    overrides = (f"--config.{field}={value}" for field, value in OVERRIDES.items())
-    return ["--config=cat_jax:digits", *overrides, *arguments]
+    """The flags of `config()` on a command line, and `arguments` after them."""
+    fields = OVERRIDES | tiny_networks.FIELDS
+    overrides = (f"--config.{field}={value}" for field, value in fields.items())
+    plugin = f"--plugin={tiny_networks.__name__}"
+    return ["--config=cat_jax:digits", plugin, *overrides, *arguments]
+
+
+def environment(num_devices=1, **variables):
+    """Variables of a process that finds cat_jax and the modules in tests/support."""
+    support = pathlib.Path(__file__).parent
+    paths = [str(support), str(support.parents[1]), os.environ.get("PYTHONPATH", "")]
+    devices = f"--xla_force_host_platform_device_count={num_devices}"
+    flags = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "XLA_FLAGS": devices}
+    return os.environ | flags | variables
 
 
 def command_line(*arguments, prelude=""):
     """`python -m cat_jax.main` with `arguments`, after the Python statements of `prelude`."""
     code = f"{prelude}\nimport runpy\nrunpy.run_module('cat_jax.main', run_name='__main__')"
     program = ["-c", code] if prelude else ["-m", "cat_jax.main"]
-    one_device = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     return subprocess.Popen(
         [sys.executable, *program, *flags(*arguments)],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=one_device,
+        env=environment(),
     )
 
 
