@@ -84,6 +84,7 @@ def measured(tmp_path_factory):
     return "\n".join(printed), json.loads(out.read_text())
 
 
+@pytest.mark.slow
 def test_a_run_measures_each_phase_and_the_whole_and_compiles_once(measured):
     printed, found = measured
     assert found["compilations"] == 1
@@ -101,6 +102,7 @@ def test_a_run_measures_each_phase_and_the_whole_and_compiles_once(measured):
     assert found["images"] == "as prepared" and found["device"]["count"] == 1
 
 
+@pytest.mark.slow
 def test_a_step_that_jax_keeps_is_measured_too(monkeypatch):
     """As on a GPU, where the first step compiles in its own time."""
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
@@ -113,6 +115,7 @@ def test_a_step_that_jax_keeps_is_measured_too(monkeypatch):
     assert start["ready"] + start["running"] == pytest.approx(start["total"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_runs_operations_by_xla_are_those_by_hand(measured):
     """Half of the products on images of 8x8 are with padding, and XLA counts all else too."""
     _, found = measured

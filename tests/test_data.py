@@ -172,6 +172,7 @@ def test_data_of_the_wrong_form_are_refused(images, labels, message):
         load("odd")
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "shapes", "fingerprint"),

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compiled_names
 from jax.tree_util import Partial
 
 from cat_jax import networks
@@ -131,12 +132,14 @@ def test_images_that_are_changed_in_place_afterwards_change_nothing(small):
         assert torch.equal(logits, want)
 
 
-def test_few_shapes_are_compiled(small, robustbench):
-    model, _ = small
-    robustbench._logits._clear_cache()
-    for size in range(1, 33):
-        model(images_of(size, 3, 8, 8))
-    assert robustbench._logits._cache_size() == 6  # 1, 2, 4, 8, 16, 32.
+def test_few_shapes_are_compiled(robustbench):
+    network = networks.SmallCNN(num_classes=3)
+    variables = random_variables(network, (8, 8, 3))
+    model = robustbench.Model(Partial(network.apply, variables))
+    with compiled_names() as names:
+        for size in range(1, 33):
+            model(images_of(size, 3, 8, 8))
+    assert names.count("jit(_logits)") == 6  # 1, 2, 4, 8, 16, 32.
 
 
 def test_pgd_of_torchattacks_finds_what_it_finds_on_the_twin(small):

@@ -103,14 +103,18 @@ def test_in_an_l2_ball_there_are_the_attacks_that_know_it():
 
 
 @pytest.mark.parametrize(
-    "writes",
-    [[4], pytest.param([1, 3], marks=pytest.mark.slow)],  # An attack writes three times.
+    "evaluation, cascade, writes",  # An attack writes three times.
+    [
+        ("apgd_t", CASCADE[:3], [4]),
+        pytest.param("standard", [*CASCADE[:-1], "standard_q30"], [1, 7], marks=pytest.mark.slow),
+    ],
 )
-def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, capsys, writes):
-    overrides = SHORT | {"evaluation": "standard"}
+def test_a_killed_evaluation_goes_on_where_it_was(
+    workdir, trained, tmp_path, evaluation, cascade, writes
+):
+    overrides = SHORT | {"evaluation": evaluation}
     whole = shutil.copytree(trained, tmp_path / "whole")
     modes.evaluate(small_runs.config(**overrides), whole)
-    capsys.readouterr()
     for number in writes:
         dies = (
             "import os, signal\n"
@@ -130,9 +134,9 @@ def test_a_killed_evaluation_goes_on_where_it_was(workdir, trained, tmp_path, ca
         assert records(workdir) != records(whole), "it died before the end"
     modes.evaluate(small_runs.config(**overrides), workdir)
     assert records(workdir) == records(whole)
-    assert len(records(whole)) == len(CASCADE)
+    assert len(records(whole)) == len(cascade)
     of_best = results(workdir)
-    assert [line["conditions"]["attack"] for line in of_best] == [*CASCADE[:-1], "standard_q30"]
+    assert [line["conditions"]["attack"] for line in of_best] == cascade
     assert all(line["conditions"]["num_examples"] == 40 for line in of_best)
     right = [round(40 * line["outcome"]["accuracy"]) for line in of_best]
     assert [line["outcome"]["num_attacked"] for line in of_best] == [0, *right[:-1]]

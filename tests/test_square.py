@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import compiled_names
 from golden_attacks import setting
 from jax.tree_util import Partial
 
 from cat_jax.attacks.square import (
     BREAKPOINTS,
-    _search,
     last_proposals,
     propose,
     square,
@@ -247,18 +247,25 @@ def test_a_radius_for_each_example(batch, logits_fn):
 
 
 def test_more_queries_are_never_worse_and_share_one_compilation(batch, logits_fn):
-    _search.clear_cache()
-    budgets = (1, 5, 20, 100)
-    found = [SEARCH(logits_fn, *batch, KEY, num_queries=n, rescale_schedule=False) for n in budgets]
+
+    def another(weights, images):  # Compiled in this test.
+        return whole_numbers(weights, images)
+
+    def search(num_queries, weights=logits_fn.args[0]):
+        arguments = dict(num_queries=num_queries, rescale_schedule=False)
+        return SEARCH(Partial(another, weights), *batch, KEY, **arguments)
+
+    with compiled_names() as once:
+        found = [search(1)]
+    with compiled_names() as again:
+        found += [search(num_queries) for num_queries in (5, 20, 100)]
+        search(60, [np.asarray(w) * 2 for w in logits_fn.args[0]])
+    assert once and not again
     for few, many in itertools.pairwise(found):
         assert (few.fooled <= many.fooled).all()
         check_same([a[few.fooled] for a in few], many, few.fooled)
     counts = [int(f.fooled.sum()) for f in found]
     assert counts[0] < counts[-1] < 16
-    for scale in (2.0, 3.0):
-        other = Partial(whole_numbers, [scale * w for w in logits_fn.args[0]])
-        SEARCH(other, *batch, KEY)
-    assert _search._cache_size() == 1
 
 
 def test_the_search_splits_over_devices_by_the_sharding_of_its_input(batch, logits_fn, whole):

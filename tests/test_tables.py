@@ -493,7 +493,7 @@ def test_bars_are_ours_and_dashes_of_the_same_colour_are_published(tmp_path):
     for figure in (scaled, masks):
         drawn = FigureCanvasAgg(figure)
         drawn.draw()
-        title = figure._suptitle.get_window_extent(drawn.get_renderer())
+        title = figure.texts[0].get_window_extent(drawn.get_renderer())
         assert 0 < title.x0 and title.x1 < figure.bbox.x1, "it fits the figure"
 
 

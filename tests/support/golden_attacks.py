@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from cat_jax import networks
-from cat_jax.networks._cpu import convolve
+from cat_jax.networks.conv import convolve
 from cat_jax.weights import pytorch_names
 
 
