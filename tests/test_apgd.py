@@ -14,11 +14,11 @@ from jax.tree_util import Partial
 
 from cat_jax import attacks, losses, objectives
 from cat_jax.attacks.apgd import (
-    _targeted_loss,
     adversarial_logit_ratio,
     apgd,
     apgd_t,
     checked_apgd,
+    targeted_loss,
     window_lengths,
 )
 from cat_jax.attacks.targets import likeliest_wrong
@@ -254,7 +254,7 @@ def test_for_three_classes_the_targeted_loss_alone_is_a_margin(float64):
     np.testing.assert_array_equal(ratio, losses.logit_ratio(logits, labels))
     targets = likeliest_wrong(logits, labels, 9)
     assert len(targets) == 2
-    by_target = [_targeted_loss(logits, labels, target) for target in targets]
+    by_target = [targeted_loss(logits, labels, target) for target in targets]
     np.testing.assert_allclose(jnp.maximum(*by_target), losses.margin(logits, labels), 1e-12)
     found = ATTACKS["t"](logits_fn, images, labels, KEYS)
     assert 0 < wrong(logits_fn, found, labels).sum() < len(labels)

@@ -12,17 +12,15 @@ from cat_jax.errors import UsageError
 from cat_jax.networks import Classifier, MaskNet, WideResNet
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.networks.record import named, record_of
-from cat_jax.runtime import registry
-from cat_jax.runtime.registry import find, records_of, register
+from cat_jax.runtime.registry import find, records_of, register, temporary_records
 from cat_jax.step.phases import forward
 from cat_jax.step.state import init_network
 
 
 @pytest.fixture(autouse=True)
-def forgets_the_names_of_a_test(monkeypatch):
-    records = {kind: dict(names) for kind, names in registry._records.items()}
-    monkeypatch.setattr(registry, "_records", records)
-    monkeypatch.setattr(registry, "_owners", dict(registry._owners))
+def forgets_the_names_of_a_test():
+    with temporary_records():
+        yield
 
 
 class Linear(nn.Module):

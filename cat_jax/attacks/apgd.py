@@ -199,7 +199,7 @@ def _apgd(
         def evaluate(candidate: Array) -> tuple[Array, tuple[Array, Array]]:
             logits = logits_fn(candidate)
             if loss is None:
-                values = _targeted_loss(logits, labels, targets[run // num_restarts])
+                values = targeted_loss(logits, labels, targets[run // num_restarts])
             else:
                 values = loss(Views(natural=natural, adversarial=logits), labels)
             values = values.astype(images.dtype)
@@ -319,7 +319,17 @@ def window_lengths(num_steps: int) -> np.ndarray:
     return lengths
 
 
-def _targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:
+def targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:
+    """The loss that `apgd_t` ascends: targeted DLR, for two or three classes a margin.
+
+    Args:
+      logits: [B, K].
+      labels: true classes, integers [B].
+      targets: wrong classes, integers [B].
+
+    Returns:
+      [B]
+    """
     if (num_classes := logits.shape[-1]) >= 4:
         return losses.targeted_logit_ratio(logits, labels, targets)
     logger.warning(

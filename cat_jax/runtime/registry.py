@@ -8,6 +8,7 @@ that defines the thing registers its record, in the package as in a plugin:
     register(networks.Classifier("MyNet", MyNet))
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -15,7 +16,7 @@ import importlib
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from cat_jax.errors import UsageError
@@ -81,6 +82,20 @@ def register(*records: Record) -> None:
                 f"{first} has registered; choose another name."
             )
         _records.setdefault(type(record), {})[record.name] = record
+
+
+@contextlib.contextmanager
+def temporary_records() -> Iterator[None]:
+    """Forgets, at the end of the block, the records that were registered in it."""
+    records = {kind: dict(names) for kind, names in _records.items()}
+    owners = dict(_owners)
+    try:
+        yield
+    finally:
+        _records.clear()
+        _records.update(records)
+        _owners.clear()
+        _owners.update(owners)
 
 
 def records_of(kind: type[R]) -> dict[str, R]:
