@@ -72,7 +72,7 @@ def golden_starts(images, epsilon, num_runs):
     return images[None] + epsilon * noise / np.abs(noise).max((2, 3, 4), keepdims=True)
 
 
-FAST = [("float64", "ce", "mnist"), ("float64", "dlr", "mnist")]
+FAST = [("float64", "ce", "mnist")]
 GOLDEN = [
     pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
     for case in itertools.product(("float64", "float32"), ("ce", "dlr", "t"), ("mnist", "small"))

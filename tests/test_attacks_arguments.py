@@ -172,7 +172,7 @@ def test_labels_as_a_list():
     assert refusal(PGD, linear, IMAGES, [0, 1, 2], KEY).startswith("labels are a list; expected an")
 
 
-@pytest.mark.parametrize("form", [(3,), (3, 1, 1, 1)])
+@pytest.mark.parametrize("form", [(3,), pytest.param((3, 1, 1, 1), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["pgd", "apgd", "fab_t", "square"])
 def test_a_radius_for_each_image(name, form):
     """Three RGB images: radii of shape [3] are not those of the channels."""
@@ -264,11 +264,22 @@ class NnxClassifier(nnx.Module):
         return self.last(self.layer(images.reshape(len(images), -1)))
 
 
-@pytest.mark.parametrize("in_lambda", [False, True])
+def batch_norm(rngs):
+    return nnx.BatchNorm(12, rngs=rngs)
+
+
+def dropout(rngs):
+    return nnx.Dropout(0.5, rngs=rngs)
+
+
 @pytest.mark.parametrize(
-    "layer",
-    [lambda rngs: nnx.BatchNorm(12, rngs=rngs), lambda rngs: nnx.Dropout(0.5, rngs=rngs)],
-    ids=["batch_norm", "dropout"],
+    "layer, in_lambda",
+    [
+        (batch_norm, False),
+        (dropout, True),
+        pytest.param(batch_norm, True, marks=pytest.mark.slow),
+        pytest.param(dropout, False, marks=pytest.mark.slow),
+    ],
 )
 def test_an_nnx_model_in_training_mode(layer, in_lambda):
     model = NnxClassifier(layer, nnx.Rngs(0))

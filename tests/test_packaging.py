@@ -15,6 +15,7 @@ import yaml
 
 import cat_jax
 from cat_jax.storage import files, provenance
+from cat_jax.storage.provenance import git_sha  # Not what conftest.py puts in its place.
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("cat_jax", "configs", "setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md")
@@ -55,14 +56,14 @@ def test_what_is_installed_within_a_checkout_of_something_else_claims_no_commit(
     file.parent.mkdir()
     file.write_text("")
     monkeypatch.setattr(provenance, "__file__", str(file))
-    assert provenance.git_sha() is None, "there is no checkout"
+    assert git_sha() is None, "there is no checkout"
     git = ("git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c")
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "of another"], check=True)
-    assert provenance.git_sha() is None
+    assert git_sha() is None
     subprocess.run([*git, "add", "-A"], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "its own"], check=True)
-    assert re.fullmatch("[0-9a-f]{12}", provenance.git_sha())
+    assert re.fullmatch("[0-9a-f]{12}", git_sha())
 
 
 @pytest.fixture(scope="module")

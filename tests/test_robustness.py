@@ -142,14 +142,15 @@ def test_a_killed_evaluation_goes_on_where_it_was(
     assert [line["outcome"]["num_attacked"] for line in of_best] == [0, *right[:-1]]
 
 
-def test_a_part_of_the_test_split_does_not_replace_the_whole(workdir, capsys):
-    modes.evaluate(small_runs.config(), workdir)
+def test_a_part_of_the_test_split_does_not_replace_the_whole(finished, capsys):
+    workdir = finished
     modes.evaluate(small_runs.config(**{"test.num_examples": 40}), workdir)
     (whole, _), (part, _) = (record(workdir, "pgd20", num_examples=n) for n in (64, 40))
     chosen = data.balanced(data.load("synthetic").test.labels, 40, 0)
     np.testing.assert_array_equal(part["indices"], chosen)
     np.testing.assert_array_equal(part["flags"], whole["flags"][chosen], "noise is the example's")
-    sizes = [(c["num_examples"], c["subset"]) for c in (r["conditions"] for r in results(workdir))]
+    evaluations = [r["conditions"] for r in results(workdir) if not lines.is_curve(r)]
+    sizes = [(c["num_examples"], c["subset"]) for c in evaluations]
     assert sizes == [(64, "all"), (64, "all"), (40, "balanced, seed 0"), (40, "balanced, seed 0")]
     rows = [line for line in capsys.readouterr().out.splitlines() if "| run, best" in line]
     assert [row.split("|")[2].strip() for row in rows[-2:]] == ["64", "40 (balanced, seed 0)"]
@@ -247,10 +248,9 @@ def test_rounding_to_8_bits_stays_in_the_ball():
         to_bytes(adversarial, natural, ball | {"norm": "l2"})
 
 
-def test_evaluations_at_two_radii_stand_beside_each_other(workdir, capsys):
+def test_evaluations_at_two_radii_stand_beside_each_other(finished, capsys):
     """And what was measured before is neither measured nor written again."""
-    first = small_runs.config(evaluation="quick,curve", **{"test.num_checked": 16})
-    modes.evaluate(first, workdir)
+    first, workdir = finished_runs.config(), finished
     before = [(workdir / name).read_bytes() for name in ("results.jsonl", "checks.jsonl")]
     second = {"test.epsilon": "0.05", "test.num_checked": 16}
     modes.evaluate(small_runs.config(**second), workdir)
@@ -284,8 +284,8 @@ def test_evaluations_at_two_radii_stand_beside_each_other(workdir, capsys):
             assert f"{row} {100 * accuracy:.1f} |" in card
 
 
-def test_a_curve_is_drawn_from_its_lines(workdir):
-    modes.evaluate(small_runs.config(evaluation="curve"), workdir)
+def test_a_curve_is_drawn_from_its_lines(finished_run):
+    workdir = finished_run
     points = [line for line in results(workdir) if lines.is_curve(line)]
     assert [line["conditions"]["epsilon"] / 0.15 for line in points] == pytest.approx(CURVE_SHARES)
     (curve,) = epsilon_curves.curves(lines.newest(files.read_json_lines(workdir / "results.jsonl")))
@@ -298,9 +298,8 @@ def test_a_curve_is_drawn_from_its_lines(workdir):
     assert 'alt="Accuracy against epsilon"' in (workdir / "report.html").read_text()
 
 
-def test_keeping_images_changes_no_result(workdir):
-    modes.evaluate(small_runs.config(), workdir)
-    before = results(workdir)
+def test_keeping_images_changes_no_result(finished):
+    workdir, before = finished, results(finished)
     modes.evaluate(small_runs.config(**{"test.save_adversarial": "float32"}), workdir)
     after = results(workdir)
     assert [lines.key(line) for line in after] == [lines.key(line) for line in before]

@@ -367,6 +367,7 @@ def check_golden(net, rescaled, num_radii, seeds):
             assert abs(counts.mean() - shared[epsilon]) <= 3
 
 
+@pytest.mark.slow
 def test_square_reaches_the_published_accuracy_golden():
     check_golden("mnist", True, num_radii=1, seeds=[0])
 
