@@ -156,6 +156,17 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
     }
 
 
+@CONFIG_FILES
+def test_the_flags_of_a_command_train_and_evaluate(tmp_path, capsys, monkeypatch):
+    workdir = tmp_path / "run"
+    short = ("--config.num_steps=2", "--config.evaluation=natural")
+    assert as_a_command(monkeypatch, *small_runs.flags(f"--workdir={workdir}", *short)) == 0
+    assert "| run, best |" in capsys.readouterr().out
+    assert small_runs.manifest(workdir)["step"] == 2
+    records = files.read_json_lines(workdir / "results.jsonl")
+    assert {record["attacked"]["step"] for record in records} == {2}
+
+
 def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
     config = small_runs.quick_config(average_decay=0.9, num_steps=3)
     modes.train(config, tmp_path / "run")

@@ -152,7 +152,9 @@ def test_a_part_of_the_test_split_does_not_replace_the_whole(finished, capsys):
     evaluations = [r["conditions"] for r in results(workdir) if not lines.is_curve(r)]
     sizes = [(c["num_examples"], c["subset"]) for c in evaluations]
     assert sizes == [(64, "all"), (64, "all"), (40, "balanced, seed 0"), (40, "balanced, seed 0")]
-    rows = [line for line in capsys.readouterr().out.splitlines() if "| run, best" in line]
+    output = capsys.readouterr().out
+    assert "at 0.15 on 40 (balanced, seed 0): ok: 40 adversarial" in output
+    rows = [line for line in output.splitlines() if "| run, best" in line]
     assert [row.split("|")[2].strip() for row in rows[-2:]] == ["64", "40 (balanced, seed 0)"]
 
 
@@ -176,8 +178,7 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(finished, capsys
     for check in checks[: len(of_best)]:
         name, outcome = check["conditions"]["check"], check["outcome"]
         verdict = "ok" if outcome["passed"] else "FAILED"
-        name = f"best {name} at 0.15 on 40 (balanced, seed 0)"
-        assert f"{name}: {verdict}: {outcome['text']}" in output
+        assert f"best {name} at 0.15: {verdict}: {outcome['text']}" in output
     assert "last attacks_stay" not in output, "last/ is best/ again"
 
 
