@@ -156,6 +156,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
     }
 
 
+@pytest.mark.usefixtures("no_page")
 @CONFIG_FILES
 def test_the_flags_of_a_command_train_and_evaluate(tmp_path, capsys, monkeypatch):
     workdir = tmp_path / "run"
@@ -167,6 +168,7 @@ def test_the_flags_of_a_command_train_and_evaluate(tmp_path, capsys, monkeypatch
     assert {record["attacked"]["step"] for record in records} == {2}
 
 
+@pytest.mark.usefixtures("no_page")
 def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
     config = small_runs.quick_config(average_decay=0.9, num_steps=3)
     modes.train(config, tmp_path / "run")
@@ -176,6 +178,7 @@ def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
     assert all(record["conditions"]["num_examples"] == 64 for record in records)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, capsys):
     evaluated = [*finished.rglob("*.npz"), *finished.glob("results.jsonl"), *finished.glob("che*l")]
     before = {path: path.read_bytes() for path in evaluated}
@@ -197,6 +200,7 @@ def test_flags_on_disk_are_known_again_by_another_process(finished):
         assert config["test"]["epsilon"] == 0.15
 
 
+@pytest.mark.usefixtures("no_page")
 @CONFIG_FILES
 def test_evaluation_needs_no_config_and_prints_its_results_on_standard_output(
     finished, capsys, monkeypatch
@@ -229,6 +233,7 @@ def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_wit
         config.method.beta = "3"
 
 
+@pytest.mark.usefixtures("no_page")
 def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path, capsys):
     workdir = shutil.copytree(finished, tmp_path / "old")
     kept = run_folder.read_config(workdir)
@@ -285,6 +290,7 @@ def test_verify_needs_no_config_and_reports_what_is_damaged(finished, tmp_path, 
         modes.verify(tmp_path / "intact" / "evaluation")
 
 
+@pytest.mark.usefixtures("no_page")
 def test_what_does_not_touch_the_steps_may_change(finished):
     modes.train(small_runs.config(num_steps=14, evaluation="none", log_every=1), finished)
     assert small_runs.manifest(finished)["step"] == 14

@@ -102,6 +102,7 @@ def test_in_an_l2_ball_there_are_the_attacks_that_know_it():
         names("standard", **l2)
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize(
     "evaluation, cascade, writes",  # An attack writes three times.
     [
@@ -142,6 +143,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(
     assert [line["outcome"]["num_attacked"] for line in of_best] == [0, *right[:-1]]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_part_of_the_test_split_does_not_replace_the_whole(finished, capsys):
     workdir = finished
     modes.evaluate(small_runs.config(**{"test.num_examples": 40}), workdir)
@@ -158,6 +160,7 @@ def test_a_part_of_the_test_split_does_not_replace_the_whole(finished, capsys):
     assert [row.split("|")[2].strip() for row in rows[-2:]] == ["64", "40 (balanced, seed 0)"]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_the_report_says_what_it_cost_and_what_the_checks_found(finished, capsys):
     """Also of what was measured before."""
     modes.evaluate(finished_runs.config(), finished)
@@ -182,6 +185,7 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(finished, capsys
     assert "last attacks_stay" not in output, "last/ is best/ again"
 
 
+@pytest.mark.usefixtures("no_page")
 def test_findings_are_computed_again_only_by_other_code_or_under_other_conditions(
     workdir, monkeypatch
 ):
@@ -208,6 +212,7 @@ def test_findings_are_computed_again_only_by_other_code_or_under_other_condition
     assert len(examined) == 5, "what is not committed may be anything"
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("kind, dtype", [("float32", np.float32), ("uint8", np.uint8)])
 def test_saved_images_break_what_they_are_said_to_break(workdir, kind, dtype):
     overrides = {"evaluation": "pgd20,apgd_ce", "test.save_adversarial": kind}
@@ -299,6 +304,7 @@ def test_a_curve_is_drawn_from_its_lines(finished_run):
     assert 'alt="Accuracy against epsilon"' in (workdir / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("no_page")
 def test_keeping_images_changes_no_result(finished):
     workdir, before = finished, results(finished)
     modes.evaluate(small_runs.config(**{"test.save_adversarial": "float32"}), workdir)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_runs
+import tiny_networks
 from compilations import compiled_names
 
 from cat_jax import data
@@ -163,17 +164,18 @@ def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
     small_runs.act_at(monkeypatch, 3, lambda metrics: metrics | {"mask": jnp.float32(0.01)})
     with caplog.at_level(logging.WARNING, "cat_jax"):
         run(tmp_path, num_steps=3, log_every=1)
-    assert "The mean of M is 0.010" in caplog.text and "beta1" in caplog.text
+    assert "The mean of the mask M is 0.010" in caplog.text and "beta1" in caplog.text
 
 
 def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, caplog):
     frozen = {"optimizer.learning_rate": 0.0, "validation.every_epochs": 1, "num_validation": 16}
     frozen |= PLAIN | {"method.name": "at", "batch_size": 80}
+    frozen |= {"classifier.name": tiny_networks.BIASED}
     with caplog.at_level(logging.WARNING, "cat_jax"):
         run(tmp_path, num_steps=6, **frozen)  # Two epochs of 3 steps.
         before = caplog.text
         run(tmp_path, num_steps=9, **frozen)
-    warning = "The classifier answers one class for every image"
+    warning = "The classifier predicts one class for every image"
     assert warning in before and warning in caplog.text.removeprefix(before)
 
 
