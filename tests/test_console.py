@@ -14,6 +14,7 @@ import small_runs
 import cat_jax
 from cat_jax import __main__
 from cat_jax.cli import banner
+from cat_jax.evaluation import attack_progress
 from cat_jax.runtime import signals, terminal
 
 
@@ -39,43 +40,94 @@ def told(monkeypatch):
     package.setLevel(kept[0])
 
 
-def test_the_banner_says_what_will_run_and_where_it_goes(tmp_path):
-    made, dataset, _ = small_runs.experiment(small_runs.config(), 4)
+def test_the_banner_describes_the_run_in_80_columns(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    experiment, dataset, _ = small_runs.experiment(small_runs.config(), 4)
     trained, evaluated = (
-        banner.banner(made, dataset, tmp_path / "x", trains=trains) for trains in (True, False)
+        banner.banner(experiment, dataset, tmp_path, trains=trains) for trains in (True, False)
     )
     for text in (
-        *(
-            f"cat_jax {cat_jax.__version__}: synthetic:cat_cent",
-            "SmallCNN, SmallMask",
-            "; epsilon 0.15 in linf, 2 steps of attack",
-            "natural, pgd20; epsilon 0.15 in linf",
-            "conventions",
-        ),
-        *("8x8x3: 224 images to train on, 32 to validate, 64 to test", "natural, pgd20"),
-        *("4 (cpu), 1 process", str(tmp_path / "x"), "epsilon 0.15"),
+        f"cat_jax {cat_jax.__version__}: train and evaluate synthetic:cat_cent",
+        "10 classes, 8x8x3; 224 training, 32 validation and 64 test images",
+        "classifier SmallCNN, mask network SmallMask",
+        "cat_cent, released conventions, seed 0",
+        "threat model L-infinity, training radius 0.15, test radius 0.15",
+        "training 12 steps of 16 images (0.857 epochs); 2 attack steps of",
+        "evaluation natural, pgd20",
+        "as 4 devices",
+        f"workdir {tmp_path}",
     ):
-        assert text in trained and text in evaluated, text
-    assert "12 steps of 16 images, 0.857 epochs" in trained and "12 steps" not in evaluated
-    assert len(trained.splitlines()) == 8 == len(evaluated.splitlines()) + 1
+        assert text in " ".join(trained.split()), text
+    assert "evaluate synthetic:cat_cent" in evaluated and "12 steps" not in evaluated
+    assert all(len(line) <= 80 or str(tmp_path) in line for line in trained.splitlines())
+
+
+def test_the_banner_shows_both_radii_and_no_attack_of_plain_training(tmp_path):
+    lines = {}
+    plain = {"method.name": "standard", "mask_net.name": "OnesMask"}
+    for method, radius, more in (("cat", "0.2", {}), ("standard", "0.3", plain)):
+        fields = {"test.epsilon": radius} | more
+        experiment, dataset, _ = small_runs.experiment(small_runs.config(**fields))
+        lines[method] = banner.banner(experiment, dataset, tmp_path, trains=True)
+    assert "L-infinity, training radius 0.15, test radius 0.2" in lines["cat"]
+    assert "L-infinity, test radius 0.3; training without attack" in lines["standard"]
+    assert "attack steps" in lines["cat"] and "attack steps" not in lines["standard"]
 
 
 @pytest.mark.parametrize(
-    "at_once, told",
-    [(1, "About 45 min for 896 steps of 3 s"), (20, "About 2 min for 820 steps of 0.15 s")],
+    "steps_per_call, text", [(1, "45 min (896 steps at 3 s)"), (20, "2 min (820 steps at 0.15 s)")]
 )
-def test_how_long_it_takes_is_said_once_when_it_is_measured(monkeypatch, at_once, told):
-    clock = iter([0, 60, 63, 66, 69])  # The first step is compiled.
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    pace = terminal.Pace(total=1000)
-    said = [pace.after(100 + i * at_once) for i in range(1, 6)]
-    assert said == [*[""] * 3, f"{told}; attacks come after.", ""]
-    assert [terminal.duration(s) for s in (3, 100, 3000, 11_100)] == [
-        "3 s",
-        "2 min",
-        "50 min",
-        "3 h 5 min",
-    ]
+def test_one_estimate_leaves_out_compilation_and_pauses(monkeypatch, steps_per_call, text):
+    # Two calls compile; a validation takes 100 seconds.
+    now = iter([0, 60, 63, 166, 169])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    clock, estimates = terminal.Clock(total=1000, warmup=2), []
+    for i in range(1, 6):
+        clock.update(100 + i * steps_per_call)
+        estimates.append(clock.estimate(100 + i * steps_per_call))
+        if i == 3:
+            clock.exclude(100)
+    assert estimates == [*[""] * 3, text, ""]
+    assert clock.left(1000) == 0 and terminal.Clock(10, 1).left(0) is None
+    texts = [terminal.duration(s) for s in (3, 100, 3000, 11_100)]
+    assert texts == ["3 s", "2 min", "50 min", "3 h 5 min"]
+    assert terminal.speed(4.13, "step") == "4.1 s/step"
+    assert terminal.speed(0.25, "step") == "4 steps/s"
+
+
+def test_the_bar_says_that_it_compiles_and_how_long_the_rest_takes(told, monkeypatch):
+    stream = Terminal()
+    told(stream)
+    with terminal.Progress("pgd20", 100, "image", expected=40.0) as progress:
+        assert "pgd20, compiling" in stream.getvalue()
+        progress.update(0)  # One batch of all images is on its way.
+        progress._show()
+        assert "pgd20   0%" in stream.getvalue() and ", 40 s left" in stream.getvalue()
+        with progress.doing("saving"):
+            assert "pgd20, saving" in stream.getvalue()
+
+
+def test_the_time_of_an_attack_is_judged_by_the_attack_before(monkeypatch):
+    pgd20 = {"num_steps": 20, "restarts": 1}
+    assert attack_progress.forward_passes(pgd20) == 61
+    assert attack_progress.forward_passes({"num_queries": 5000}) == 5001
+    expected = []
+
+    class Progress(terminal.Progress):
+        def __init__(self, *arguments, **settings):
+            expected.append(settings["expected"])
+            super().__init__(*arguments, **settings)
+
+    monkeypatch.setattr(terminal, "Progress", Progress)
+    now = [10.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = attack_progress.AttackProgress()
+    for conditions in (pgd20, pgd20 | {"num_steps": 100}):
+        with progress.bar("pgd", conditions, 50, 50) as on_batch:
+            on_batch(0)
+            now[0] += 30.5
+            on_batch(50)
+    assert expected[0] is None and expected[1] == pytest.approx(30.5 / 61 * 301)
 
 
 def test_bars_and_colours_are_for_terminals(told, monkeypatch):
@@ -85,8 +137,8 @@ def test_bars_and_colours_are_for_terminals(told, monkeypatch):
 
     def write(stream, **settings):
         told(stream, **settings)
-        with terminal.bar(total=2, desc="steps", file=stream) as bar:
-            bar.update()
+        with terminal.Progress("steps", 2, "step") as progress:
+            progress.update(1)
         log.info("fine")
         log.warning("odd")
         log.error("bad")

@@ -184,7 +184,7 @@ def test_the_same_command_again_changes_nothing_but_prints_the_table(finished, c
     before = {path: path.read_bytes() for path in evaluated}
     assert {path.name for path in before} > {"results.jsonl", "checks.jsonl", "masks.npz"}
     modes.train(finished_runs.config(), finished)
-    assert "run, best" in capsys.readouterr().out
+    assert "best = last |" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -206,7 +206,9 @@ def test_evaluation_needs_no_config_and_prints_its_results_on_standard_output(
     finished, capsys, monkeypatch
 ):
     assert as_a_command(monkeypatch, f"--workdir={finished}", "--mode=evaluate") == 0
-    assert "| run, best |" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "best = last |" in printed and "All checks passed (" in printed
+    assert printed.rstrip().endswith("|"), "the results come last"
 
 
 @CONFIG_FILES
@@ -240,7 +242,7 @@ def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_
     del kept["test"]["subset_seed"], kept["average_decay"]
     (workdir / "config.json").write_text(json.dumps(kept))
     modes.evaluate(None, workdir)
-    assert "old, best" in capsys.readouterr().out
+    assert "best = last |" in capsys.readouterr().out
     modes.evaluate(small_runs.config(), workdir)
     with pytest.raises(UsageError, match=r"average_decay: 0.0 there, 0.5 now"):
         modes.evaluate(small_runs.config(average_decay=0.5), workdir)

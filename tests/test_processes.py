@@ -117,7 +117,7 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "run, best" in done.stdout
+    assert "best = last |" in done.stdout
     made = steps(workdir)
     assert made == sorted(made) and made[-1] == saved + 4
     records = files.read_json_lines(workdir / "results.jsonl")

@@ -1,5 +1,6 @@
 """What was published, found for the run that stands for it, and printed beside it."""
 
+import io
 import json
 import re
 import subprocess
@@ -8,11 +9,13 @@ import sys
 import made_lines
 import pytest
 
+from cat_jax.checks import Finding
 from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
+from cat_jax.evaluation import result_lines
 from cat_jax.experiment import settings
 from cat_jax.paper import references
 from cat_jax.report import __main__ as command
-from cat_jax.report import tables
+from cat_jax.report import details, tables
 from cat_jax.storage import lines, run_folder
 
 
@@ -80,13 +83,15 @@ def test_what_was_not_published_has_no_reference(tmp_path, config, overrides):
 
 
 NAMES = ("natural", "pgd20_unclipped")
+LAST = 20  # The step of last/; that of best/ is smaller.
 
 
 @pytest.fixture
 def workdir(tmp_path):
     config = settings.resolve(mnist.get_config("cat_cw"))
     (tmp_path / "config.json").write_text(json.dumps(settings.as_dict(config)))
-    write(tmp_path, config, ("best", "last"))
+    write(tmp_path, config, ["best"])
+    write(tmp_path, config, ["last"], attacked=made_lines.attacked(config, "last", LAST))
     return tmp_path
 
 
@@ -112,17 +117,27 @@ def test_the_table_has_ours_beside_the_published_numbers(workdir, monkeypatch):
     text = tables.runs_table([workdir], references.of_run)
     assert cells(text) == [
         ["", "images", "natural", "pgd20_unclipped at 0.3"],
-        [f"{workdir.name}, best", "1000", "95.0 (±0.4)", "95.0 (±0.4)"],
-        [f"{workdir.name}, last", "1000", "95.0 (±0.4)", "95.0 (±0.4)"],
-        [f"{workdir.name}, published", "-", "99.1", "97.1"],
+        ["best", "1000", "95.0 (±0.4)", "95.0 (±0.4)"],
+        ["last", "1000", "95.0 (±0.4)", "95.0 (±0.4)"],
+        ["published", "-", "99.1", "97.1"],
     ]
-    assert "conventions released" in text
+    assert f"{workdir.name}: cat_cw on mnist, seed 0, released conventions" in text
+
+
+def test_checkpoints_with_the_same_weights_share_a_row(workdir):
+    config = settings.resolve(mnist.get_config("cat_cw"))
+    (workdir / "results.jsonl").unlink()
+    write(workdir, config, ["best", "last"])
+    rows = cells(tables.runs_table([workdir], references.of_run, width=1000))[1:]
+    assert [row[0] for row in rows] == ["best = last", "published"]
+    text = details.details(workdir)
+    assert "| best = last natural " in text and "| last " not in text
 
 
 def test_where_rows_are_too_wide_attacks_are_the_rows(workdir):
-    published = f"{workdir.name}, published"
-    assert cells(tables.runs_table([workdir], references.of_run, width=80)) == [
-        ["", "images", f"{workdir.name}, best", f"{workdir.name}, last", published],
+    text = tables.runs_table([workdir], references.of_run, width=50)
+    assert cells(text) == [
+        ["", "images", "best", "last", "published"],
         ["natural", "1000", "95.0 (±0.4)", "95.0 (±0.4)", "99.1"],
         ["pgd20_unclipped at 0.3", "1000", "95.0 (±0.4)", "95.0 (±0.4)", "97.1"],
     ]
@@ -135,12 +150,18 @@ def test_published_numbers_stand_in_rows_of_their_own_run(workdir, tmp_path):
     config = settings.resolve(digits.get_config())
     run_folder.write_config(other, settings.as_dict(config), {}, "")
     write(other, config, ["best"], ["natural"], 0.9, size=360)
-    _, *rows = cells(tables.runs_table([workdir, other], references.of_run, width=10))
-    natural = {row[1]: row[2:] for row in rows if row[0] == "natural"}
+    grid = tables.runs_grid([workdir, other], references.of_run, width=10)
+    natural = {row[1]: row[2:] for row in grid.body if row[0] == "natural"}
     assert natural == {
         "1000": ["95.0 (±0.4)", "95.0 (±0.4)", "99.1", "-"],
         "360": ["-", "-", "-", "90.0 (±0.4)"],
     }
+    wide, narrow = (
+        tables.runs_table([workdir, other], references.of_run, width) for width in (1000, 80)
+    )
+    assert wide.count("|:-") == 1 and f"| {workdir.name}, best " in wide
+    assert narrow.count("|:-") == 2, "a table for each run"
+    assert all(len(line) <= 80 for line in narrow.splitlines())
 
 
 def test_other_conditions_and_other_images_stand_apart(workdir):
@@ -179,7 +200,7 @@ def test_weights_from_elsewhere_are_labelled_and_have_no_published_row(workdir):
     attacked = made_lines.attacked(config, step=None, **unknown)
     write(workdir, config, ["m4.pt"], attacked=attacked)
     text = tables.runs_table([workdir], references.of_run, width=1000)
-    assert [row[0] for row in cells(text)[1:]] == [f"{workdir.name}, weights m4.pt (SmallCNN)"]
+    assert [row[0] for row in cells(text)[1:]] == ["weights m4.pt (SmallCNN)"]
     assert "weights m4.pt (SmallCNN) on mnist" in text and "cat_cw" not in text
     assert report("--table=mnist", workdir).returncode == 0
     write(workdir, config, ["m4.pt"], accuracy=0.5, attacked=attacked | {"weights": "e" * 64})
@@ -191,14 +212,53 @@ def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir):
     old = {"checkpoint": "best", "step": 12, "attack": "pgd20", "accuracy": 0.123}
     file = workdir / "results.jsonl"
     file.write_text(file.read_text() + json.dumps(old) + "\n")
-    text = tables.runs_table([workdir], references.of_run)
+    text = tables.runs_table([workdir], references.of_run, width=1000)
     assert "12.3" not in text
     remark = "results.jsonl has lines of an earlier version (1) that do not state their conditions"
     assert f"{workdir.name}: {remark}; they are left out: evaluate again." in text
     file.write_text(json.dumps(old) + "\n")
     done = report(workdir)
-    assert done.returncode == 0 and "no results yet" in done.stdout and remark in done.stdout
+    printed = " ".join(done.stdout.split())
+    assert done.returncode == 0 and "no results yet" in printed and remark in printed
     assert report("--table=mnist", workdir).returncode == 0
+
+
+class Terminal(io.StringIO):
+    """Standard output as a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_failed_checks_are_red_and_explained_and_passed_ones_are_counted(workdir, monkeypatch):
+    config = settings.resolve(mnist.get_config("cat_cw"))
+    names = ["finite_logits", "pgd_has_converged", "a", "b", "c"]
+    findings = [Finding(name, i == 0, f"Number {i}. What to do.") for i, name in enumerate(names)]
+    written = [
+        result_lines.check_line(made_lines.attacked(config, checkpoint, step), images, finding, {})
+        for checkpoint, step in (("best", 12), ("last", LAST))
+        for finding in findings
+        for images in ({"subset": "all", "epsilon": 0.3},)
+    ]
+    (workdir / "checks.jsonl").unlink(missing_ok=True)
+    assert details.checks_summary(workdir, Terminal()) == ""
+    lines.replace(workdir / "checks.jsonl", written)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    text = details.checks_summary(workdir, Terminal())
+    first = "FAILED: best pgd_has_converged at 0.3, last pgd_has_converged at 0.3"
+    assert text.startswith(f"\033[31m{first}\033[0m\n  Number 1. What to do.\n")
+    assert "Also FAILED: c." in text and "finite_logits" not in text
+    assert "8 of 10 checks FAILED" in text and f"--details {workdir}" in text
+    assert "\033" not in details.checks_summary(workdir, io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033" not in details.checks_summary(workdir, Terminal())
+    lines.replace(workdir / "checks.jsonl", [])
+    (workdir / "checks.jsonl").unlink()
+    lines.replace(workdir / "checks.jsonl", written[:1])
+    assert details.checks_summary(workdir, Terminal()).startswith("All checks passed (1).")
+    every = report("--details", workdir)
+    assert every.returncode == 0 and "finite_logits at 0.3: passed. Number 0." in every.stdout
 
 
 def report(*arguments):

@@ -18,7 +18,7 @@ from cat_jax.evaluation.images import to_bytes
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.experiment.suites import CURVE_SHARES
-from cat_jax.report import epsilon_curves
+from cat_jax.report import details, epsilon_curves
 from cat_jax.storage import checkpoint, files, lines, provenance
 from cat_jax.training import validation
 from cat_jax.weights import export
@@ -155,18 +155,24 @@ def test_a_part_of_the_test_split_does_not_replace_the_whole(finished, capsys):
     sizes = [(c["num_examples"], c["subset"]) for c in evaluations]
     assert sizes == [(64, "all"), (64, "all"), (40, "balanced, seed 0"), (40, "balanced, seed 0")]
     output = capsys.readouterr().out
-    assert "at 0.15 on 40 (balanced, seed 0): ok: 40 adversarial" in output
-    rows = [line for line in output.splitlines() if "| run, best" in line]
+    assert "All checks passed (" in output
+    assert "at 0.15 on 40 (balanced, seed 0): passed. 40 adversarial" in details.details(workdir)
+    rows = [line for line in output.splitlines() if line.startswith("| best ")]
     assert [row.split("|")[2].strip() for row in rows[-2:]] == ["64", "40 (balanced, seed 0)"]
 
 
 @pytest.mark.usefixtures("no_page")
-def test_the_report_says_what_it_cost_and_what_the_checks_found(finished, capsys):
-    """Also of what was measured before."""
+def test_costs_and_checks_are_listed_on_demand(finished, capsys):
+    """Also those of earlier evaluations."""
     modes.evaluate(finished_runs.config(), finished)
-    output = capsys.readouterr().out
-    assert "| best pgd20 at 0.15 | " in output and "forward passes each" in output
     checks = files.read_json_lines(finished / "checks.jsonl")
+    printed = " ".join(capsys.readouterr().out.split())
+    hint = f"List them: python -m cat_jax.report --details {finished}"
+    assert f"All checks passed ({len(checks) // 2}). {hint}" in printed
+    output = details.details(finished)
+    assert "| best = last pgd20 at 0.15 | " in output and "passes/image" in output
+    assert all(len(line) <= 100 for line in output.splitlines())
+    output = " ".join(output.split())
     of_best = [
         check["conditions"]["check"]
         for check in checks
@@ -180,8 +186,8 @@ def test_the_report_says_what_it_cost_and_what_the_checks_found(finished, capsys
     ]
     for check in checks[: len(of_best)]:
         name, outcome = check["conditions"]["check"], check["outcome"]
-        verdict = "ok" if outcome["passed"] else "FAILED"
-        assert f"best {name} at 0.15: {verdict}: {outcome['text']}" in output
+        verdict = "passed" if outcome["passed"] else "FAILED"
+        assert f"best {name} at 0.15: {verdict}. {outcome['text']}" in output
     assert "last attacks_stay" not in output, "last/ is best/ again"
 
 
@@ -295,7 +301,7 @@ def test_a_curve_is_drawn_from_its_lines(finished_run):
     points = [line for line in results(workdir) if lines.is_curve(line)]
     assert [line["conditions"]["epsilon"] / 0.15 for line in points] == pytest.approx(CURVE_SHARES)
     (curve,) = epsilon_curves.curves(lines.newest(files.read_json_lines(workdir / "results.jsonl")))
-    assert curve.name == "best" and len(curve.points) == len(CURVE_SHARES)
+    assert curve.name == "best = last" and len(curve.points) == len(CURVE_SHARES)
     accuracies = [point.accuracy for point in curve.points]
     natural = next(line for line in results(workdir) if line["conditions"]["attack"] == "natural")
     assert accuracies == sorted(accuracies, reverse=True) and accuracies[-1] < accuracies[0]

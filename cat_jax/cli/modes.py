@@ -7,6 +7,7 @@ evaluation use those, and the results are printed here.
 import contextlib
 import logging
 import pathlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from cat_jax.evaluation import robustness
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.paper import references
-from cat_jax.report import tables
+from cat_jax.report import details, tables
 from cat_jax.runtime import processes, registry
 from cat_jax.storage import checkpoint, paths, run_folder
 from cat_jax.storage import verify as verification
@@ -69,11 +70,12 @@ def train(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -
         _announce(run, trains=True)
         finished = loop.train(run.experiment, run.dataset, workdir, jax.devices())
         if finished:
-            _attack_checkpoints(run)
+            mask_text = robustness.evaluate(run.experiment, run.dataset, workdir, jax.devices())
+            _finish(run, command, mask_text)
         else:
             again = f": {command}" if command else "."
             logger.info("To resume, run the same command again%s", again)
-        _finish(workdir, command)
+            _write_page(workdir, command)
     return finished
 
 
@@ -86,8 +88,8 @@ def evaluate(config: ConfigDict | None, workdir: pathlib.Path, command: str = ""
     run = _prepare(config, workdir, needs_checkpoint=True)
     with _locked(run):
         _announce(run)
-        _attack_checkpoints(run)
-        _finish(workdir, command)
+        mask_text = robustness.evaluate(run.experiment, run.dataset, workdir, jax.devices())
+        _finish(run, command, mask_text)
 
 
 def evaluate_file(
@@ -124,9 +126,7 @@ def evaluate_file(
         text = banner.banner_of_file(run.experiment, run.dataset, workdir, loaded)
         logger.info("%s", text)
         robustness.evaluate_file(run.experiment, run.dataset, workdir, jax.devices(), loaded)
-        if run.experiment.attacks:
-            _print_results(workdir)
-        _finish(workdir, command)
+        _finish(run, command)
 
 
 def verify(folder: pathlib.Path) -> bool:
@@ -262,21 +262,17 @@ def _announce(run: Run, *, trains: bool = False) -> None:
     logger.info("%s", text)
 
 
-def _attack_checkpoints(run: Run) -> None:
-    mask_text = robustness.evaluate(run.experiment, run.dataset, run.workdir, jax.devices())
-    if run.experiment.attacks:
-        _print_results(run.workdir)
-    if mask_text:
-        print("\n" + mask_text)
+def _finish(run: Run, command: str, mask_text: str = "") -> None:
+    """Writes the page and prints the mask, the checks and, last, the results."""
+    _write_page(run.workdir, command)
+    if not run.experiment.attacks:
+        return
+    texts = [mask_text, details.checks_summary(run.workdir, sys.stdout)]
+    texts.append(tables.runs_table([run.workdir], references.of_run))
+    print("\n\n".join(filter(None, texts)))
 
 
-def _print_results(workdir: pathlib.Path) -> None:
-    print(tables.runs_table([workdir], references.of_run))
-    print("\n" + tables.costs_table(workdir))
-    print("\n" + tables.checks_list(workdir))
-
-
-def _finish(workdir: pathlib.Path, command: str) -> None:
+def _write_page(workdir: pathlib.Path, command: str) -> None:
     if command:
         run_folder.note_command(workdir, command)
     from cat_jax.report import page  # Here, because it imports matplotlib, which takes a second.

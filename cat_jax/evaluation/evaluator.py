@@ -93,7 +93,8 @@ class Evaluator:
           place: files of the evaluation, written after each batch; a later call continues there.
           keep: which adversarial images to return: "none", "float32", or "uint8", rounded to the
             nearest 8-bit images in the ball. With a `place` they are on disk and not in memory.
-          on_batch: function of the number of images that are done, called after each batch.
+          on_batch: function of the number of images that are done; called when the attack is
+            compiled, with each batch, and at the end.
 
         Raises:
           RuntimeError: if the attack leaves its ball or the pixel range.
@@ -120,17 +121,19 @@ class Evaluator:
         that the smaller ones left right, because its ball holds theirs: accuracies never rise.
 
         Args:
-          variables, split, indices, on_batch: as for a call.
+          variables, split, indices: as for a call.
           named: the attack, at any radius above 0. It has to trace its radius.
           epsilons: the radii.
           places: files of each radius.
+          on_batch: as for a call; counts the images of all radii together.
         """
         found: dict[float, Result] = {}
         attack, size, before = self._compile(named), self._size(self._batch_size), None
-        for point in named.along(epsilons):
+        for i, point in enumerate(named.along(epsilons)):
             epsilon = point.conditions["epsilon"]
             place = (places or {}).get(epsilon)
-            job = _Job(attack, epsilon, point, size, place, "none", on_batch)
+            count = functools.partial(_add, on_batch, i * len(split.labels))
+            job = _Job(attack, epsilon, point, size, place, "none", count)
             found[epsilon] = before = self._run(job, variables, split, indices, before)
         return found
 
@@ -152,13 +155,13 @@ class Evaluator:
         record = processes.from_first(lambda: results.read(job.place, blank, images_lost=is_new))
         _skip_fooled(record, split, before, images)
         spent, todo = record.seconds, _todo(record, images)
-        if done := len(split.labels) - len(todo):
-            job.on_batch(done)
+        done = len(split.labels) - len(todo)
         for places, count in padded_batches(len(todo), job.size):
             chosen, new = todo[places], todo[places][:count]
             batch = split.take(chosen)
             arguments = processes.spread((*batch, indices[chosen]), self._split)
             outputs = job.attack(job.epsilon, variables, key, *arguments)
+            job.on_batch(done)  # The attack is compiled, and the batch is on its way.
             right, queries, adversarial = jax.device_get(outputs)
             excess = excess_of(name, conditions, batch.images, adversarial)
             record.flags[new], record.queries[new] = right[:count], queries[:count]
@@ -171,7 +174,7 @@ class Evaluator:
                 seconds=spent + time.monotonic() - started, excess=max(excess, record.excess)
             )
             record, done = self._save(job.place, record), done + count
-            job.on_batch(done)
+        job.on_batch(done)
         if not record.origin:  # No image was left to attack.
             record = self._save(job.place, record)
         ends = (record.seconds, record.excess, record.origin)
@@ -247,6 +250,10 @@ def attack_batch(
             if isinstance(adversarial, tuple):
                 adversarial, queries = adversarial
         return losses.is_right(logits_fn(adversarial), labels), queries, adversarial
+
+
+def _add(on_batch: Callable[[int], object], num_before: int, num_done: int) -> None:
+    on_batch(num_before + num_done)
 
 
 def _skip_fooled(

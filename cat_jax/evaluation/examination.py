@@ -1,9 +1,8 @@
 """The attacks of a config on its images, and the checks, of one set of weights after another."""
 
-import contextlib
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ from cat_jax import checks, data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.checks import Finding
 from cat_jax.evaluation import result_lines
+from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.result_lines import Part
@@ -74,6 +74,7 @@ class Examination:
         self._evaluator = Evaluator(
             experiment.classifier, config.seed, config.test.batch_size, devices
         )
+        self._progress = AttackProgress()
         self._device = devices[0].device_kind
         self._curve = experiment.curve
         few = min(CURVE_IMAGES, len(self._indices))
@@ -101,7 +102,10 @@ class Examination:
         place = self._place(weights, named.conditions)
         if keep == "uint8":  # They are the images of the attack rounded to 8 bits.
             place = place._replace(images=self._place(weights, _round(named.conditions)).images)
-        with progress(f"{weights.name} {named.name}", len(self._split.labels)) as on_batch:
+        total = len(self._split.labels)
+        num_attacked = total if before is None else int(before.flags.sum())
+        text = f"{weights.name} {named.name}"
+        with self._progress.bar(text, named.conditions, total, num_attacked) as on_batch:
             return self._evaluator(
                 weights.variables,
                 named,
@@ -118,7 +122,8 @@ class Examination:
         conditions = _round(named.conditions)
         place = self._place(weights, conditions)
         images = processes.from_first(lambda: np.load(str(place.images)))
-        with progress(f"{weights.name} {conditions['attack']}", len(images)) as on_batch:
+        text, total = f"{weights.name} {conditions['attack']}", len(images)
+        with self._progress.bar(text, {}, total, total) as on_batch:
             result = self._evaluator(
                 weights.variables,
                 NamedAttack(conditions["attack"], None),
@@ -136,7 +141,8 @@ class Examination:
         (named, radii), size = self._curve, len(self._of_curve)
         every = [point.conditions for point in named.along(radii)]
         places = {c["epsilon"]: self._place(weights, c, size) for c in every}
-        with progress(f"{weights.name} {named.name}", size) as on_batch:
+        text, total = f"{weights.name} {named.name}", size * len(every)
+        with self._progress.bar(text, named.conditions, total, total) as on_batch:
             results = self._evaluator.curve(
                 weights.variables,
                 named,
@@ -198,22 +204,17 @@ class Examination:
         findings = processes.from_first(
             lambda: result_lines.findings_of_same_code(self._workdir, line, origin)
         )
-        findings = findings or checks.examine(
-            Partial(self._classifier.apply, weights.variables),
-            data.to_unit(jnp.asarray(few.images)),
-            jnp.asarray(few.labels),
-            jax.random.key(self._seed),
-            epsilon=epsilon,
-        )
+        if not findings:
+            with terminal.Progress(f"{weights.name} checks", 1, "batch"):
+                findings = checks.examine(
+                    Partial(self._classifier.apply, weights.variables),
+                    data.to_unit(jnp.asarray(few.images)),
+                    jnp.asarray(few.labels),
+                    jax.random.key(self._seed),
+                    epsilon=epsilon,
+                )
         return [(conditions, finding) for finding in findings]
 
 
 def _round(conditions: Mapping[str, Any]) -> dict[str, Any]:
     return dict(conditions) | {"attack": f"{conditions['attack']}_uint8", "pixels": "uint8"}
-
-
-@contextlib.contextmanager
-def progress(text: str, total: int) -> Iterator[Any]:
-    """A bar over images; yields a function of how many are done."""
-    with terminal.bar(total=total, desc=text, unit="image", leave=False) as bar:
-        yield lambda count: bar.update(count - bar.n)

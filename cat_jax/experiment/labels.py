@@ -97,13 +97,22 @@ def weights(attacked: Mapping[str, Any]) -> str:
 
 
 def all_weights(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`weights` of each line; files of one name and other weights get digits of their SHA-256."""
+    """`weights` of each line.
+
+    Checkpoints with the same weights share a label such as "best = last". Files with the same name
+    and different weights get digits of their SHA-256.
+    """
     texts = [weights(line["attacked"]) for line in lines]
     digests: dict[str, set[str]] = {}
+    checkpoints: dict[str, dict[str, None]] = {}  # The names of each digest, in their order.
     for text, line in zip(texts, lines, strict=True):
         digests.setdefault(text, set()).add(line["attacked"]["weights"])
+        if line["attacked"]["file"] is None:
+            checkpoints.setdefault(line["attacked"]["weights"], {})[text] = None
     return [
-        text if len(digests[text]) == 1 else f"{text} {line['attacked']['weights'][:8]}"
+        " = ".join(checkpoints.get(line["attacked"]["weights"], {text: None}))
+        if len(digests[text]) == 1
+        else f"{text} {line['attacked']['weights'][:8]}"
         for text, line in zip(texts, lines, strict=True)
     ]
 

@@ -171,7 +171,7 @@ def _radii(shown: Sequence[Shown], named: run_curves.Named) -> Picture:
         (item.name, curve.points)
         for item in shown
         for curve in epsilon_curves.curves(item.run.points)
-        if curve.name == "best"
+        if "best" in curve.name.split(" = ")
     ]
     epsilons = dict.fromkeys(
         line["conditions"].get("epsilon", 0.0) for item in shown for line in item.run.results

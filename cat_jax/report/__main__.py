@@ -19,7 +19,7 @@ from cat_jax.errors import Damaged, UsageError
 from cat_jax.paper import output, progress, references, runs
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.query import Query
-from cat_jax.report import tables
+from cat_jax.report import details, tables
 from cat_jax.storage import files, paths
 
 NAMES = (*TABLES, "losses")
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", help="such as 0,1,2; default: the seeds of each row, and of all runs")
     add("--scale", default="1", help="share of the paper's training, above 0 and up to 1")
     add("--list-runs", action="store_true", help="print the commands to run, and no table")
+    add("--details", action="store_true", help="print every check and the cost of each attack")
     add("--todo", action="store_true", help="with --list-runs: only of runs that are not done")
     add("--status", action="store_true", help="print how far each run is, and no table")
     return parser
@@ -84,7 +85,10 @@ def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
     for workdir in workdirs:
         if not (workdir / "config.json").exists():
             raise UsageError(f"{workdir} holds no config.json; expected the --workdir of a run.")
-    print(tables.runs_table(workdirs, references.of_run))
+    if arguments.details:
+        print("\n\n".join(f"{workdir}\n{details.details(workdir)}" for workdir in workdirs))
+    else:
+        print(tables.runs_table(workdirs, references.of_run))
 
 
 def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:

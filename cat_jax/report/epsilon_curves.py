@@ -48,9 +48,11 @@ def curves(results: Sequence[Line]) -> list[Curve]:
     Args:
       results: lines of results.jsonl with conditions.
     """
-    points = [line for line in tables.distinct(results) if lines.is_curve(line)]
+    kept = [id(line) for line in tables.distinct(results) if lines.is_curve(line)]
     groups: dict[tuple[str, str, int], list[Line]] = {}
-    for name, line in zip(labels.all_weights(points), points, strict=True):
+    for name, line in zip(labels.all_weights(results), results, strict=True):
+        if id(line) not in kept:
+            continue
         conditions = line["conditions"]
         group = (name, labels.images(conditions), conditions["seed"])
         groups.setdefault(group, []).append(line)

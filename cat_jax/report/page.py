@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cat_jax.experiment import labels
-from cat_jax.report import epsilon_curves, plots, tables
+from cat_jax.report import details, epsilon_curves, plots, tables
 from cat_jax.report.render import Picture, render
 from cat_jax.report.tables import References, no_reference
 from cat_jax.storage import files, run_folder
@@ -44,7 +44,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         skipped=round(sum(line.get("skipped", 0) for line in metrics)),
         accuracy=tables.runs_grid([workdir], references) if results else None,
         remarks=tables.remarks(workdir),
-        costs=tables.costs_grid(workdir),
+        costs=details.costs_grid(workdir),
         checks=tables.distinct(run["checks"]),
         check_name=labels.check,
         curves=_curves(metrics),

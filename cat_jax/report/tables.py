@@ -1,22 +1,23 @@
-"""Tables of runs, as Markdown: every number under the conditions that its line states."""
+"""Tables of runs in Markdown; every number stands under the conditions of its line."""
 
 import json
 import pathlib
-import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from cat_jax.experiment import labels
 from cat_jax.report import grids
 from cat_jax.report.grids import Grid
+from cat_jax.runtime import terminal
 from cat_jax.storage import files, lines
 from cat_jax.storage.lines import Line
 
 Table = tuple[list[str], list[list[str]]]  # The head and the body of a grid.
 DASH = "-"
-WIDTH = 100  # Characters of a table that is not printed on a terminal.
+SELECTIONS = {"validation": "validation images", "test": "test images", "none": "the last step"}
 CAPTION = (
-    "Accuracy in percent (± half of the 95% Wilson interval); radii are L-infinity, unless a label "
+    "Accuracy in percent (± half of the 95% Wilson interval); L-infinity radii, unless a label "
     "names another norm."
 )
 
@@ -40,12 +41,12 @@ def no_reference(workdir: pathlib.Path) -> None:
 
 
 class Source(NamedTuple):
-    """What a table has numbers of: weights, or the published row of a run.
+    """Numbers of one set of weights, or the published numbers of a run.
 
     Attributes:
       run: name of the workdir.
-      name: for people.
-      images: text of the images that it was evaluated on; "" for published numbers.
+      name: such as "best" or "published".
+      images: the test images, as text; "" for published numbers.
       cells: texts, by `condition_key`.
     """
 
@@ -60,21 +61,29 @@ def runs_table(
     references: References = no_reference,
     width: int | None = None,
 ) -> str:
-    """`runs_grid` as Markdown, below its caption; the width is by default the terminal's."""
-    width = width or shutil.get_terminal_size((WIDTH, 24)).columns
+    """`runs_grid` as Markdown below its caption, or a table for each run if it is too wide.
+
+    Args:
+      workdirs, references: as for `runs_grid`.
+      width: in characters; default: width of the terminal.
+    """
+    width = width or terminal.width()
     grid = runs_grid(workdirs, references, width)
-    return f"{grid.caption}\n\n{grids.markdown_table(grid)}"
+    text = f"{_wrapped(grid.caption, width)}\n\n{grids.markdown_table(grid)}"
+    if len(workdirs) == 1 or _width(grid) <= width:
+        return text
+    return "\n\n".join(runs_table([workdir], references, width) for workdir in workdirs)
 
 
 def runs_grid(
     workdirs: Sequence[pathlib.Path],
     references: References = no_reference,
-    width: int = WIDTH,
+    width: int = terminal.WIDTH,
 ) -> Grid:
     """Accuracies of each run and checkpoint, beside published numbers, in percent.
 
-    An attack's cell has the accuracy and, behind it, half its 95% interval's width. A row has the
-    numbers of one set of images. Where it would be wider than `width`, attacks are the rows.
+    A cell has the accuracy and half the width of its 95% interval. A row has the numbers of one
+    set of images. Attacks are the columns, or the rows if columns do not fit.
 
     Args:
       workdirs: folders of runs.
@@ -89,13 +98,23 @@ def runs_grid(
         reference = references(workdir) if has_own else None
         sources += _sources(workdir, results, reference)
         captions += _captions(workdir, reference)
+    if len(workdirs) > 1:
+        sources = [source._replace(name=f"{source.run}, {source.name}") for source in sources]
     keys = sorted(conditions, key=lambda key: conditions[key]["attack"] != "natural")
     names = dict(zip(keys, labels.attacks([conditions[key] for key in keys]), strict=True))
     caption = "\n".join([*captions, CAPTION])
     grid = Grid("runs", caption, *_by_source(sources, names))
-    if len(grids.markdown_table(grid).partition("\n")[0]) > width:
+    if _width(grid) > width:
         return Grid("runs", caption, *_by_attack(sources, names))
     return grid
+
+
+def _width(grid: Grid) -> int:
+    return len(grids.markdown_table(grid).partition("\n")[0])
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.fill(line, width) for line in text.split("\n"))
 
 
 def read(workdir: pathlib.Path, name: str) -> list[Line]:
@@ -105,7 +124,7 @@ def read(workdir: pathlib.Path, name: str) -> list[Line]:
 
 
 def remarks(workdir: pathlib.Path) -> list[str]:
-    """A sentence for each file with lines that an earlier version wrote, without conditions."""
+    """A sentence for each file that has lines of an earlier version, without conditions."""
     return [
         remark
         for name in ("results.jsonl", "checks.jsonl")
@@ -114,20 +133,19 @@ def remarks(workdir: pathlib.Path) -> list[str]:
 
 
 def condition_key(line: Line) -> str:
-    """Equal for lines whose numbers can be compared, the images aside."""
+    """A text that is equal for lines with comparable numbers, whatever their images."""
     return json.dumps(labels.comparable(line["conditions"]), sort_keys=True, allow_nan=False)
 
 
 def _sources(
     workdir: pathlib.Path, results: Sequence[Line], reference: Reference | None
 ) -> list[Source]:
-    """The checkpoints and files of a workdir, by the images, and the published numbers."""
+    """The numbers of each set of weights of a workdir and its images, and the published ones."""
     if not results:
-        return [Source(workdir.name, f"{workdir.name}: no results yet", "", {})]
+        return [Source(workdir.name, "no results yet", "", {})]
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for text, line in zip(labels.all_weights(results), results, strict=True):
-        name = f"{workdir.name}, {text}"
-        group = groups.setdefault((name, labels.images(line["conditions"])), {})
+        group = groups.setdefault((text, labels.images(line["conditions"])), {})
         group[condition_key(line)] = _cell(line["outcome"])
     sources = [Source(workdir.name, *group, cells) for group, cells in groups.items()]
     if reference is None:
@@ -135,7 +153,7 @@ def _sources(
     own = [line for line in results if line["attacked"]["file"] is None]
     numbers = {condition_key(line): reference.text(line["conditions"]) for line in own}
     texts = {key: text for key, text in numbers.items() if text}
-    published = Source(workdir.name, f"{workdir.name}, published", "", texts)
+    published = Source(workdir.name, "published", "", texts)
     return [*sources, published] if texts else sources
 
 
@@ -165,44 +183,8 @@ def _by_attack(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
     return ["", "images", *columns], body
 
 
-def costs_table(workdir: pathlib.Path) -> str:
-    """`costs_grid` as Markdown; "" without rows."""
-    grid = costs_grid(workdir)
-    return grids.markdown_table(grid) if grid.body else ""
-
-
-def costs_grid(workdir: pathlib.Path) -> Grid:
-    """One row for each checkpoint and attack: what it cost."""
-    head = ["", "images", "still right", "attacked", "forward passes each", "seconds"]
-    rows = []
-    for name, line in named(distinct(read(workdir, "results"))):
-        number, outcome = line["conditions"]["num_examples"], line["outcome"]
-        counts = [labels.images(line["conditions"]), str(round(outcome["accuracy"] * number))]
-        cost = [f"{outcome['mean_queries']:.0f}", f"{outcome['seconds']:.1f}"]
-        rows.append([name, *counts, str(outcome["num_attacked"]), *cost])
-    return Grid("costs", "", head, rows)
-
-
-def named(results: Sequence[Line]) -> list[tuple[str, Line]]:
-    """Lines of results.jsonl with labels such as "best pgd20 at 0.15", curves aside."""
-    shown = [line for line in results if not lines.is_curve(line)]
-    attacks = labels.attacks([line["conditions"] for line in shown])
-    weights = labels.all_weights(shown)
-    names = (f"{of} {attack}" for of, attack in zip(weights, attacks, strict=True))
-    return list(zip(names, shown, strict=True))
-
-
-def checks_list(workdir: pathlib.Path) -> str:
-    """One line for each checkpoint and check, in the order of the checks; failures say FAILED."""
-    texts = []
-    for check in distinct(read(workdir, "checks")):
-        verdict = "ok" if check["outcome"]["passed"] else "FAILED"
-        texts.append(f"{labels.check(check)}: {verdict}: {check['outcome']['text']}")
-    return "\n".join(texts)
-
-
 def distinct(records: Sequence[Line]) -> list[Line]:
-    """The lines of each checkpoint, but of last/ only if its weights are not those of best/."""
+    """The lines without those of last/ if it has the same weights as best/."""
     best = {
         _attacked(line, "weights") for line in records if _attacked(line, "checkpoint") == "best"
     }
@@ -223,13 +205,13 @@ def _cell(outcome: Mapping[str, Any]) -> str:
 
 
 def describe(attacked: Mapping[str, Any]) -> str:
-    """One line on what was attacked: how it was trained, if it is a run's own."""
+    """One line on the attacked weights, and on how a run of cat_jax trained them."""
     if attacked["file"] is not None:
         return f"{labels.weights(attacked)} on {attacked['dataset']}"
     return (
-        f"{attacked['dataset']}, {attacked['variant'] or attacked['method']}, seed "
-        f"{attacked['seed']}, conventions {attacked['conventions']}, best/ chosen on: "
-        f"{attacked['selection']}"
+        f"{attacked['variant'] or attacked['method']} on {attacked['dataset']}, seed "
+        f"{attacked['seed']}, {attacked['conventions']} conventions, best/ chosen on "
+        f"{SELECTIONS.get(attacked['selection'], attacked['selection'])}"
     )
 
 

@@ -14,13 +14,12 @@ from cat_jax.errors import NonFiniteLoss, UsageError
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes, terminal
 from cat_jax.runtime.signals import Stop, stop_on_signal
-from cat_jax.runtime.terminal import Pace
 from cat_jax.step.state import TrainState, weights_of
 from cat_jax.storage import checkpoint, paths
 from cat_jax.storage.metrics import MetricsLog
 from cat_jax.storage.saving import Saver
 from cat_jax.training import validation
-from cat_jax.training.validation import Validator
+from cat_jax.training.validation import Validator, describe
 
 logger = logging.getLogger(__name__)
 
@@ -119,28 +118,28 @@ class _Run:
         config, total = self.config, self.experiment.num_steps
         state, key = self.state, jax.random.key(config.seed)
         agree = processes.Agreement()
-        pace = Pace(total)
-        bar = terminal.bar(total=total, initial=self.start, unit="step", smoothing=0.05)
-        with bar:
+        progress = terminal.Progress("training", total, "step", start=self.start, warmup=2)
+        with progress:
             done = self.start
             while done < total:
                 self.saver.poll()
                 count = self._until_event(done)
                 state, metrics = self.step_fn(state, self.feed(done, count), key)
-                done, bar_text, stopping = done + count, {}, agree(stop.asked)
+                done, note, stopping = done + count, "", agree(stop.asked)
                 self.log.add(done, metrics, count)
                 validate, save = self._validates_at(done), stopping or self._saves_at(done)
                 if self.log.num_pending >= config.log_every or validate or save:
-                    bar_text = self._flush(done)
+                    note = self._flush(done)
+                progress.update(done, note)
                 if validate:
-                    bar_text |= self._validate(state, done)
+                    with progress.doing("validating"):
+                        self._validate(state, done)
                 if validate or save:
                     self._save(self.last, state, config.keep_checkpoints, {})
-                bar.update(count)
-                if text := pace.after(done):
-                    logger.info("%s", text)
-                if bar_text:
-                    bar.set_postfix_str(", ".join(f"{k} {v:.3g}" for k, v in bar_text.items()))
+                if estimate := progress.clock.estimate(done):
+                    logger.info(
+                        "About %s of training left, plus validations and the evaluation.", estimate
+                    )
                 if stopping and done < total:
                     self.saver.wait()
                     logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
@@ -184,14 +183,14 @@ class _Run:
         begins = step == clock.steps_until(epoch)
         return step == self.experiment.num_steps or (begins and epoch % every == 0)
 
-    def _flush(self, step: int) -> dict[str, float]:
+    def _flush(self, step: int) -> str:
+        """Writes the metrics of the last steps; returns the classifier's loss as a text."""
         rate = float(self.experiment.learning_rate(step - 1))
         means = self.log.flush(self.config.batch_size, epoch=self._epoch(step), learning_rate=rate)
-        names = {"loss": "classifier_loss", "images/s": "images_per_second"}
-        return {text: means[name] for text, name in names.items() if name in means}
+        return f"loss {means['classifier_loss']:.3g}" if "classifier_loss" in means else ""
 
-    def _validate(self, state: TrainState, step: int) -> dict[str, float]:
-        """Natural and robust accuracy; the best so far is kept in best/.
+    def _validate(self, state: TrainState, step: int) -> None:
+        """Measures, logs and writes the scores of a state; keeps the best one in best/.
 
         The average of the classifier, if there is one, has its own best_average/.
         """
@@ -203,18 +202,12 @@ class _Run:
                 self._save(best, state, 1, {"score": total, **scores})
         mask = self.log.latest.get("mask", 1.0)  # Over the steps of the last line of the log.
         self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
-        texts = {name.removeprefix("validation_"): f"{100 * v:.1f}%" for name, v in scores.items()}
-        texts["answers"] = f"{scores['validation_answers']:.0f}"  # A count, not a share.
-        texts |= {"mean mask": f"{mask:.3f}"} if state.mask_net.params else {}
-        logger.info(
-            "step %d, epoch %.1f: %s: %s",
-            *(step, epoch, self.config.selection),
-            ", ".join(f"{name} {value}" for name, value in texts.items()),
-        )
+        mask_text = f", mean mask {mask:.2f}" if state.mask_net.params else ""
+        split = {"test": "Test split"}.get(self.config.selection, "Validation")
+        logger.info("%s, epoch %.4g: %s%s", split, epoch, describe(scores), mask_text)
         for text in self.validator.warnings(self.log.lines()):
             logger.warning("%s", text)
         self.log.restart_clock()
-        return {"natural": scores["validation_natural"], "robust": scores["validation_robust"]}
 
     def _newest(self, folder: pathlib.Path) -> checkpoint.Checkpoint | None:
         self.saver.wait()

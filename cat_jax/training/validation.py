@@ -96,3 +96,13 @@ def totals(scores: Mapping[str, float], chosen_by: str) -> Iterator[tuple[str, f
         if found and not prefix:
             natural = scores[f"validation_natural{suffix}"] if chosen_by == "sum" else 0.0
             yield suffix, natural + robust
+
+
+def describe(scores: Mapping[str, float]) -> str:
+    """Such as "natural 88.2%, PGD 25.7%, FGSM 29.2%"; accuracies of an average come last."""
+    texts = []
+    for suffix, prefix in (("", ""), ("_average", "average: ")):
+        names = {"natural": f"{prefix}natural", "robust": "PGD", "fgsm": "FGSM"}
+        accuracies = {text: scores.get(f"validation_{n}{suffix}") for n, text in names.items()}
+        texts += [f"{text} {x:.1%}" for text, x in accuracies.items() if x is not None]
+    return ", ".join(texts)

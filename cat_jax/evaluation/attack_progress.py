@@ -1,0 +1,49 @@
+"""A progress bar for each attack, with the time that it will take judged by the attacks before."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from cat_jax.runtime import terminal
+
+GRADIENT_COST = 3  # Forward passes that take as long as a gradient.
+
+
+class AttackProgress:
+    """Shows a bar over the images of an attack, and remembers how fast the attack was."""
+
+    def __init__(self) -> None:
+        self._seconds_per_pass: float | None = None
+
+    @contextlib.contextmanager
+    def bar(
+        self, text: str, conditions: Mapping[str, Any], total: int, num_attacked: int
+    ) -> Iterator[Callable[[int], object]]:
+        """Yields a function of how many images are done; it is first called after compilation.
+
+        Args:
+          text: name of the attack.
+          conditions: arguments of the attack, as in `NamedAttack.conditions`.
+          total: number of images of the bar.
+          num_attacked: number of images that the attack has to attack.
+        """
+        passes, rate = forward_passes(conditions) * num_attacked, self._seconds_per_pass
+        expected = rate * passes if rate else None
+        calls: list[float] = []
+        with terminal.Progress(text, total, "image", expected=expected) as progress:
+
+            def on_batch(num_done: int) -> None:
+                calls.append(time.monotonic())
+                progress.update(num_done)
+
+            yield on_batch
+        if len(calls) > 1 and passes:
+            self._seconds_per_pass = (calls[-1] - calls[0]) / passes
+
+
+def forward_passes(conditions: Mapping[str, Any]) -> int:
+    """About how many forward passes an attack makes on an image; a gradient counts as three."""
+    steps = conditions.get("num_steps", 0) * conditions.get("restarts", 1)
+    steps *= conditions.get("num_targets", 1)
+    return int(GRADIENT_COST * steps + conditions.get("num_queries", 0) + 1)
