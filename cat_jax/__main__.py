@@ -8,10 +8,10 @@ from cat_jax import __version__
 
 COMMANDS = {
     "main": "Trains and evaluates one experiment.",
-    "data": "Prepares a data set, once.",
-    "report": "Prints runs beside each other, or a table of the paper filled with them.",
+    "data": "Prepares a data set once.",
+    "report": "Compares runs, or prints a table of the paper with their numbers.",
     "weights.export": "Exports trained networks with a model card, or adversarial images.",
-    "theory": "Computes the paper's theorems in the plane, and writes a page of them.",
+    "theory": "Computes the theorems of the paper for classifiers in the plane.",
 }
 
 

@@ -1,50 +1,20 @@
 """Trains and evaluates one experiment.
 
-    python -m cat_jax.main --config=cat_jax:digits:cat_cent --workdir=runs/digits
+    python -m cat_jax.main --config=cat_jax:digits --workdir=runs/digits
+    python -m cat_jax.main --mode=evaluate --workdir=runs/digits \\
+        --config.evaluation=standard
+    python -m cat_jax.main --mode=evaluate --workdir=runs/theirs \\
+        --config=cat_jax:preact_cifar10 --weights=FILE
+    python -m cat_jax.main --config=cat_jax:digits --workdir=runs/sweep \\
+        --sweep=beta1=0.1,0.3 --seeds=0,1,2
 
-trains, or goes on if the workdir holds a checkpoint, and then attacks checkpoints best/ and last/:
-flags in evaluation/, accuracies in results.jsonl, a table beside the published numbers.
+The first command trains, or resumes the run in the workdir, and then attacks
+its checkpoints. The second runs AutoAttack on them. The third attacks the
+network in a file. The last one trains a run for each value and each seed.
 
-    python -m cat_jax.main --mode=evaluate --workdir=runs/digits --config.evaluation=standard
-
-only attacks, here as AutoAttack does.
-
-    python -m cat_jax.main --mode=evaluate --config=cat_jax:mnist --workdir=runs/x --weights=FILE
-
-attacks the network in a file: a published PyTorch checkpoint, or what
-`python -m cat_jax.weights.export` wrote. The config names the network and the
-data; results.jsonl names the file and its SHA-256.
-
-    python -m cat_jax.main --config=cat_jax:digits --workdir=runs/s --sweep=beta1=0.1,0.3
-
-trains one network after another, each in a folder of its own below runs/s; given again it goes on
-where it stopped. Several --sweep, and --seeds=0,1,2, give every combination.
-
-    python -m cat_jax.main --mode=verify --workdir=runs/digits
-
-reads the files of the workdir, or of every run of a sweep, and reports damaged ones; it changes
-nothing.
-
-    python -m cat_jax.main --plugin=my_module --config=... --config.classifier.name=MyNet
-
-imports a module of yours, which registers a network, method, attack or data set under a name. The
-run remembers it.
-
-Any field of the config can be overridden: --config.method.beta1=0.1. The fields are described in
-cat_jax/configs/default.py. --quiet prints warnings and results only; programs read the results
-from results.jsonl and checks.jsonl in the workdir. Ctrl-C saves; the same command then resumes.
-
-    exit status
-      0    done; or a signal stopped the training, with all saved (--stopped_status=N for another)
-      1    an error of the program itself, with a traceback
-      2    an error of the user, in one line; with --mode=verify: something is damaged
-      75   another of several processes is gone: start all of them again
-      130  Ctrl-C where there was nothing to save, as in an evaluation, or twice
-
-    python -m cat_jax.main ... --coordinator=HOST:PORT --num_processes=2 --process_id=0
-
-is the first of two processes that train as one; launch/ of the repository starts them in several
-ways.
+--config.FIELD=VALUE overrides a field, such as --config.method.beta1=0.1;
+cat_jax/configs/default.py describes all fields. Ctrl-C saves the run; the same
+command resumes it.
 """
 
 import pathlib
@@ -64,7 +34,7 @@ flags.adopt_module_key_flags(command_line)  # For --help.
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs one mode with the flags, and exits with its status."""
+    """Runs the mode that the flags name, and exits with its status."""
     del argv
     absl_logging.set_verbosity(absl_logging.FATAL)  # Because orbax and jax log every detail.
     with exit_status.set_on_error():
@@ -94,7 +64,7 @@ def start() -> None:
 
 
 def run(workdir: pathlib.Path) -> bool:
-    """Trains or evaluates, as the flags say; returns False if a signal stopped the training."""
+    """Trains or evaluates as the flags say; returns False if a signal stopped the training."""
     config, mode = CONFIG.value, MODE.value
     command = shlex.join(["python", "-m", "cat_jax.main", *sys.argv[1:]])
     if command_line.SWEEP.value or command_line.SEEDS.value:

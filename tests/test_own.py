@@ -12,7 +12,7 @@ from cat_jax.data import Spec, load, own_images
 from cat_jax.errors import UsageError
 from cat_jax.experiment.network import build_networks
 from cat_jax.networks import MaskNet
-from cat_jax.report import plots
+from cat_jax.report import mask_gallery
 from cat_jax.runtime.registry import find, records_of
 
 RNG = np.random.default_rng(0)
@@ -223,10 +223,10 @@ def test_a_mask_network_says_which_sides_it_takes(name):
 
 @pytest.mark.parametrize("names", [("ape", "bee"), ("0", "1")])
 def test_pictures_have_the_names_of_the_classes_unless_they_are_numbers(names, tmp_path):
-    views = {name: np.zeros((2, 8, 8, 1)) for name in plots.ROWS}
+    views = {name: np.zeros((2, 8, 8, 1)) for name in mask_gallery.VIEWS}
     views |= {"labels": np.arange(2), "predicted": np.zeros((2, 3), int)}
     np.savez(tmp_path / "masks.npz", class_names=np.array(names), **views)
-    found = plots.load_gallery(tmp_path / "masks.npz")
+    found = mask_gallery.read(tmp_path / "masks.npz")
     assert list(found.get("class_names", ())) == (["ape", "bee"] if "ape" in names else [])
 
 

@@ -1,12 +1,14 @@
 """The HTML of a run, and of each table: all that runs left, in one file, and what is missing."""
 
 import html
+import io
 import json
 import pathlib
 import re
 import shutil
 import subprocess
 
+import matplotlib.image
 import numpy as np
 import pytest
 import small_runs
@@ -17,7 +19,7 @@ from cat_jax.cli import modes
 from cat_jax.evaluation import masks
 from cat_jax.paper import output, runs, texts
 from cat_jax.paper.query import Query
-from cat_jax.report import page, plots
+from cat_jax.report import mask_gallery, page, per_class, tables
 from cat_jax.report.grids import Grid
 from cat_jax.storage import files, lines
 from cat_jax.theory import theory_page
@@ -38,14 +40,59 @@ def test_the_page_holds_all_that_the_run_left(finished_run):
         text
     )
     pictures = re.findall(r'src="data:image/png;base64,[^"]+" alt="([^"]+)"', text)
+    pictures = [name for name in pictures if name]
     assert pictures == [
-        *("Losses", "Accuracy on the validation split", "Accuracy against epsilon"),
-        *("Mean of M", "Masks of test images"),
+        *("Accuracy against epsilon", "Losses", "Accuracy on the validation split", "Mean of M")
+    ]
+    assert 'aria-label="Masks of test images"' in text
+    assert "prefers-color-scheme: dark" in text and "so far" not in text
+
+
+def test_the_top_of_the_page_states_threat_model_training_time_and_hardware(finished_run):
+    workdir = finished_run
+    text = page.page(workdir)
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text))
+    assert facts["Threat model"] == (
+        "L-infinity, training radius 0.15, test radius 0.15; images in [0, 1]"
+    )
+    assert facts["Network"] == "SmallCNN, mask network SmallMask"
+    assert facts["Training"] == "12 steps of 16 images (0.857 epochs)"
+    assert facts["Checkpoints"] == "best = last at step 12; best is chosen on validation images"
+    assert re.fullmatch(r"training steps \d+ s, attacks \d+ s", facts["Time"])
+    assert facts["Hardware"] == "CPU"
+    results = [line for line in tables.read(workdir, "results") if not lines.is_curve(line)]
+    lowest = min(line["outcome"]["accuracy"] for line in results)
+    headlines = re.findall(r"<div><b>(.*?)</b>(.*?)<span>", text)
+    natural = results[0]["outcome"]["accuracy"]
+    assert headlines[:2] == [
+        (f"{100 * natural:.1f}%", "natural accuracy"),
+        (f"{100 * lowest:.1f}%", "under pgd20 at 0.15, the strongest attack"),
     ]
 
 
-def test_the_gallery_is_what_the_step_computes(finished_run):
-    views = plots.load_gallery(finished_run / "masks.npz")
+def test_accuracies_by_class_are_means_of_the_flags(finished_run):
+    workdir = finished_run
+    results = tables.read(workdir, "results")
+    natural, attack = per_class.strongest(results)
+    assert natural["conditions"]["attack"] == "natural" and "epsilon" in attack["conditions"]
+    rows = per_class.per_class(workdir, results).rows
+    assert sum(row.num_images for row in rows) == 64 and len(rows) == 10
+    for line, name in ((natural, "natural"), (attack, "robust")):
+        mean = sum(row.num_images * getattr(row, name) for row in rows) / 64
+        assert mean == pytest.approx(line["outcome"]["accuracy"])
+    assert '<table class="classes">' in page.page(workdir)
+
+
+def test_without_the_flags_of_an_attack_no_class_is_shown(finished_run, tmp_path):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    for file in run.glob("evaluation/*pgd20*.npz"):
+        file.write_bytes(b"damaged")
+    assert per_class.per_class(run, tables.read(run, "results")) is None
+    assert '<table class="classes">' not in page.page(run)
+
+
+def test_masks_npz_has_what_the_step_computes(finished_run):
+    views = mask_gallery.read(finished_run / "masks.npz")
     delta = views["adversarial"] - views["natural"]
     np.testing.assert_allclose(
         views["calibrated"], views["natural"] + views["mask"] * delta, atol=1e-6
@@ -57,6 +104,35 @@ def test_the_gallery_is_what_the_step_computes(finished_run):
     assert set(masks.MaskViews._fields) <= set(views)
 
 
+def test_the_gallery_shows_delta_and_the_masked_delta_in_colours(tmp_path):
+    """Zero is white, the largest delta dark blue, its half lighter; M of 1 is yellow."""
+    delta = np.zeros((1, 2, 2, 3))
+    delta[0, 0, 0] = 0.2
+    mask = np.array([0.5, 0.0, 1.0, 0.0]).reshape(1, 2, 2, 1) + np.zeros_like(delta)
+    natural = np.full_like(delta, 0.5)
+    views = {"natural": natural, "adversarial": natural + delta, "mask": mask}
+    views |= {"calibrated": natural + mask * delta, "labels": np.array([3])}
+    views["predicted"] = np.array([[3, 5, 3]])
+    np.savez(tmp_path / "masks.npz", **views)
+    gallery = mask_gallery.gallery(tmp_path / "masks.npz")
+    ((name, tiles),) = gallery.rows
+    pixels = [matplotlib.image.imread(io.BytesIO(tile.png))[..., :3] for tile in tiles]
+    assert name == "class 3" and gallery.radius == "0.2"
+    assert [tile.text for tile in tiles] == [
+        *("class 3", "", "class 5", "mean 0.38", "", "class 3")
+    ]
+    assert [tile.is_wrong for tile in tiles] == [False, False, True, False, False, False]
+    np.testing.assert_allclose(pixels[0], 0.5, atol=0.01)
+    np.testing.assert_allclose(pixels[2][0, 0], 0.7, atol=0.01)
+    np.testing.assert_allclose(pixels[5][0, 0], 0.6, atol=0.01)
+    colours = matplotlib.colormaps["RdBu"]([1.0, 0.75, 0.5])[:, :3]
+    np.testing.assert_allclose(pixels[1][0, 0], colours[0], atol=0.01)
+    np.testing.assert_allclose(pixels[4][0, 0], colours[1], atol=0.01)
+    np.testing.assert_allclose(pixels[4][1, 1], colours[2], atol=0.01)
+    np.testing.assert_allclose(pixels[3][1, 0], matplotlib.colormaps["viridis"](1.0)[:3], atol=0.01)
+    assert "Here 50% of the perturbation passes. 0% of the variance" in gallery.caption
+
+
 @pytest.mark.parametrize(
     "missing, said",
     [
@@ -64,6 +140,8 @@ def test_the_gallery_is_what_the_step_computes(finished_run):
         (["checks.jsonl", "masks.npz", "commands.jsonl"], "None yet: they follow an evaluation."),
         (["metrics.jsonl"], "Nothing was logged yet."),
         (["results.jsonl", "checks.jsonl", "metrics.jsonl", "masks.npz"], "0 steps"),
+        (["masks.npz"], "No masks of test images yet"),
+        (["results.jsonl"], "12 steps of 16 images (0.857 epochs) so far"),
     ],
 )
 def test_what_a_run_has_not_is_said(finished_run, tmp_path, missing, said):
@@ -80,7 +158,7 @@ def test_a_failed_check_is_on_the_first_lines(finished_run, tmp_path):
     files.write_json_lines(run / "checks.jsonl", checks)
     text = page.page(run)
     count = len(checks) // 2
-    assert f"1 of {count} checks failed." in text
+    assert f"1 of {count} checks failed:" in re.sub(r"\s*<[^>]*>\s*", " ", text)
     assert "1 &lt; 2 &amp; wrong" in text
 
 
@@ -141,7 +219,7 @@ def test_a_tables_page_holds_its_numbers_its_figure_and_its_runs(pages):
     text = pages["mnist"]
     assert alts(text) == [
         *("Figure", "Losses", "Accuracy on the validation split", "Mean of the mask M"),
-        *("Masks of CAT_cw(0.4), seed 0", "Accuracy against epsilon"),
+        "Accuracy against epsilon",
     ]
     assert '<td class="number">99.0 (±0.4)</td>' in text and "no run" in text
     assert '<tr class="published">\n<td>published</td>\n<td class="number">99.1</td>' in text

@@ -1,4 +1,4 @@
-"""The command line of `cat_jax.main`: its flags, and what is wrong with it in one line."""
+"""The flags of `python -m cat_jax.main`, its --help, and one-line errors."""
 
 import pathlib
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import jax
-from absl import app, flags
+from absl import flags
 from ml_collections import config_flags
 
 from cat_jax.cli import config_files
@@ -20,58 +20,64 @@ from cat_jax.storage import paths, run_folder
 # --config.PATH=VALUE, --noconfig.PATH, --config.PATH[0]=VALUE.
 OVERRIDE = re.compile(r"--?(no)?config\.(?P<path>[^=\[]*)")
 
-# The command line as it is read: without flag files, and with the path of the config.
+# The command line after parsing: without flag files, and with the path of the config.
 ARGUMENTS: list[str] = []
 CONFIG = config_flags.DEFINE_config_file(
     "config",
     None,
-    "An installed config or a file, and a variant: cat_jax:digits:cat_cent, configs/digits.py:at.",
+    "cat_jax:NAME[:VARIANT] or FILE.py[:VARIANT].",
     sys_argv=ARGUMENTS,
 )
-WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
+WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it is missing.")
 MODE = flags.DEFINE_enum(
     "mode",
     "train",
     ["train", "evaluate", "verify"],
-    "Train and evaluate, only evaluate, or report damaged files.",
+    "train (default), evaluate, or verify (find damaged files).",
 )
-WEIGHTS = flags.DEFINE_string(
-    "weights", None, "With --mode=evaluate: a file of weights, instead of the run's checkpoints."
-)
+WEIGHTS = flags.DEFINE_string("weights", None, "With --mode=evaluate: attack this file of weights.")
 PLUGIN = flags.DEFINE_multi_string(
-    "plugin", [], "A module of yours that registers a network, method, attack or data set."
+    "plugin", [], "Your module with a network, method, attack or data set."
 )
 SWEEP = flags.DEFINE_multi_string(
-    "sweep", [], "FIELD=VALUE,VALUE: a run for each. A field may go by the end of its path."
+    "sweep", [], "FIELD=VALUE,VALUE: one run for each value; repeatable."
 )
-SEEDS = flags.DEFINE_list("seeds", [], "A run for each of these seeds.")
-STOPPED_STATUS = flags.DEFINE_integer(
-    "stopped_status", 0, "Exit status after a signal, with all saved; 75 for launch/preemptible.sh."
-)
-DETERMINISTIC = flags.DEFINE_bool(
-    "deterministic", False, "The same bits from the same run on a GPU too, where it costs time."
-)
+SEEDS = flags.DEFINE_list("seeds", [], "SEED,SEED: one run for each seed.")
 QUIET = flags.DEFINE_bool("quiet", False, "Print warnings and results only.")
-COORDINATOR = flags.DEFINE_string(
-    "coordinator", None, "HOST:PORT of process 0, if there are several; then on each of them."
+DETERMINISTIC = flags.DEFINE_bool("deterministic", False, "Bitwise reproducible on GPUs (slower).")
+STOPPED_STATUS = flags.DEFINE_integer(
+    "stopped_status", 0, "Exit status after a signal, once the run is saved."
 )
-NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
-PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
+COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0 of several.")
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes.")
+PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0.")
 CLUSTER = flags.DEFINE_enum(
-    "cluster", None, [*processes.CLUSTERS], "Who knows the three flags above; none is asked."
+    "cluster", None, [*processes.CLUSTERS], "Scheduler that sets the three flags above."
 )
 
 
 def parse(argv: Sequence[str]) -> list[str]:
     """Parses the command line; a mistake in it ends the process with one line."""
-    if {"-h", "--help"} & set(argv):
-        app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)  # By itself absl says 1.
+    if {"-h", "--help", "--helpfull", "--helpshort"} & set(argv):
+        print(help_text(sys.modules["__main__"].__doc__ or ""))
+        sys.exit(0)
     rest = read(flags.FLAGS, argv)
     if not WORKDIR.value:
         fail("--workdir is missing; name a folder for the run: --workdir=runs/x.")
     if WEIGHTS.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
-        fail("--weights goes with --mode=evaluate, and without --sweep and --seeds.")
+        fail("--weights needs --mode=evaluate, and excludes --sweep and --seeds.")
     return rest
+
+
+def help_text(examples: str) -> str:
+    """The text of --help: examples, then each flag in one line."""
+    rows = []
+    for flag in flags.FLAGS.flags_by_module_dict()[__name__]:
+        text = re.sub(r"^<.*?>: |;\n.*$", "", flag.help or "", flags=re.DOTALL)  # What absl adds.
+        if isinstance(flag, flags.EnumFlag) and flag.default is None:
+            text = f"{text.removesuffix('.')}: {', '.join(flag.parser.enum_values)}."
+        rows.append(f"  --{flag.name:<15} {text}")
+    return "\n".join([examples.rstrip(), "", *rows])
 
 
 def states_normalisation() -> bool:

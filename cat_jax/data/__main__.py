@@ -1,6 +1,11 @@
-"""Prepares a data set, once.
+"""Prepares a data set once, so that runs can read it.
 
-python -m cat_jax.data --dataset=cifar10 [--source=FOLDER]
+    python -m cat_jax.data --dataset=cifar10
+    python -m cat_jax.data --dataset=cifar10 --source=Downloads
+
+The first command lets TensorFlow Datasets download the images; it needs the
+extra `prepare`. The second reads the original archives from a folder, and
+needs neither TensorFlow nor a network.
 """
 
 import argparse
@@ -14,18 +19,20 @@ from cat_jax.errors import UsageError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0 if the data set is there afterwards, 2 if the user has to act."""
-    parser = argparse.ArgumentParser(prog="python -m cat_jax.data", description=__doc__)
-    parser.add_argument("--dataset", required=True, help=", ".join(preparable()))
+    parser = argparse.ArgumentParser(
+        prog="python -m cat_jax.data",
+        usage="python -m cat_jax.data --dataset=NAME [--source=FOLDER]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--dataset", required=True, metavar="NAME", help=", ".join(preparable()))
     parser.add_argument(
         "--data_dir",
         default="",
-        help=f"where to write; by default the folder that {ENVIRONMENT} names, or {DATA_DIR}",
+        metavar="FOLDER",
+        help=f"folder of the prepared data; default: ${ENVIRONMENT}, or {DATA_DIR}",
     )
-    parser.add_argument(
-        "--source",
-        help="folder with the original archives, which become one .npz file; without it tfds "
-        "downloads them and needs TensorFlow (the extra `prepare`)",
-    )
+    parser.add_argument("--source", metavar="FOLDER", help="folder with the original archives")
     options = parser.parse_args(arguments)
     try:
         archives = preparable().get(options.dataset)

@@ -9,8 +9,9 @@ from cat_jax.paper.matches import Match
 from cat_jax.paper.measured import Run
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Table
-from cat_jax.report import epsilon_curves, plots, run_curves, tables
+from cat_jax.report import epsilon_curves, mask_gallery, plots, run_curves, tables
 from cat_jax.report.grids import Grid
+from cat_jax.report.mask_gallery import Gallery
 from cat_jax.report.render import Picture, is_maths, render
 
 COLOURS = {sheet.NO_RUN: "none", "done": "better", "missing": "none"}
@@ -104,7 +105,10 @@ def table_page(table: Table, grid: Grid, figure: bytes | None, query: Query) -> 
             Picture(run_curves.losses(named), "Losses", CURVES),
             Picture(run_curves.accuracies(named), "Accuracy on the validation split"),
         ],
-        masks=_masks(shown, named),
+        masks=Picture(
+            run_curves.mask_means(named), "Mean of the mask M", "Over all pixels, during training."
+        ),
+        galleries=_galleries(shown),
         radii=_radii(shown, named),
     )
 
@@ -151,19 +155,14 @@ def _status_grid(table: Table, statuses: Sequence[progress.Status]) -> Grid:
     return Grid(table.name, "", ["trained", *(f"seed {seed}" for seed in seeds)], body)
 
 
-def _masks(shown: Sequence[Shown], named: run_curves.Named) -> list[Picture]:
-    """The means of all runs, and for each name the images of the first run that has some."""
-    means = run_curves.mask_means(named)
-    pictures = [Picture(means, "Mean of the mask M", "Over all pixels, during training.")]
-    caption = "The classifier's answer stands above each image, coloured if it is wrong."
-    galleries: dict[str, Picture] = {}
+def _galleries(shown: Sequence[Shown]) -> list[Gallery]:
+    """For each name the masks of the first run that has images."""
+    galleries: dict[str, Gallery] = {}
     for item in shown:
-        if item.name in galleries:
-            continue
-        if views := plots.load_gallery(item.run.workdir / "masks.npz"):
-            title = f"Masks of {item.full_name}"
-            galleries[item.name] = Picture(plots.gallery(views), title, caption)
-    return [*pictures, *galleries.values()]
+        file, title = item.run.workdir / "masks.npz", f"Masks of {item.full_name}"
+        if item.name not in galleries and (gallery := mask_gallery.gallery(file, title)):
+            galleries[item.name] = gallery
+    return list(galleries.values())
 
 
 def _radii(shown: Sequence[Shown], named: run_curves.Named) -> Picture:

@@ -1,13 +1,14 @@
-"""Prints runs beside each other, or a table of the paper filled with them.
+"""Compares runs, or prints a table of the paper with their numbers.
 
     python -m cat_jax.report runs/a runs/b
-    python -m cat_jax.report --table=mnist [--out=FOLDER] [--seeds=0,1,2] [--scale=S] [runs]
-    python -m cat_jax.report --table=mnist --status
-    python -m cat_jax.report --table=mnist --list-runs [--todo] [--config.FIELD=VALUE ...]
+    python -m cat_jax.report --details runs/a
+    python -m cat_jax.report --table=mnist --out=tables runs
+    python -m cat_jax.report --table=mnist --list-runs --scale=0.05
 
-Runs are looked for below the folders named, by default runs. --list-runs prints the commands that
-the table needs, one a line; what follows as --config.FIELD goes to each. --scale=0.05 asks for a
-twentieth of the training and of the test images.
+The first command prints accuracies side by side, the second every check and
+the cost of each attack. The third fills a table of the paper from all runs
+below a folder; the last one prints the commands that train these runs, here
+with 5% of the training. --config.FIELD=VALUE goes to each of these commands.
 """
 
 import argparse
@@ -49,31 +50,35 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cat_jax.report",
+        usage="python -m cat_jax.report [flags] [workdirs]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("workdirs", nargs="*", help="runs; with --table, folders of runs")
+    add("workdirs", nargs="*", help="folders of runs; with --table, folders above them")
     add(
         "--table",
-        help=f"one of {', '.join(NAMES)}; or several, separated by commas; or all",
+        metavar="NAME",
+        help=f"{', '.join(NAMES)}; several separated by commas, or all",
     )
     add(
         "--runs",
         default="runs",
-        help="folder of runs, where none is named otherwise; default: runs",
+        metavar="FOLDER",
+        help="folder above the runs; default: runs",
     )
     add(
         "--out",
-        help="also write NAME.html, .md, .tex, .csv, and of a figure .png, .pdf",
+        metavar="FOLDER",
+        help="also write HTML, Markdown, LaTeX, CSV and figures there",
     )
-    add("--seeds", help="such as 0,1,2; default: the seeds of each row, and of all runs")
-    add("--scale", default="1", help="share of the paper's training, above 0 and up to 1")
-    add("--list-runs", action="store_true", help="print the commands to run, and no table")
+    add("--seeds", metavar="0,1,2", help="seeds; default: those of each row")
+    add("--scale", default="1", metavar="S", help="share of the training, in (0, 1]")
+    add("--list-runs", action="store_true", help="print the commands to run")
     add("--details", action="store_true", help="print every check and the cost of each attack")
-    add("--todo", action="store_true", help="with --list-runs: only of runs that are not done")
-    add("--status", action="store_true", help="print how far each run is, and no table")
+    add("--todo", action="store_true", help="with --list-runs: only for runs that are not done")
+    add("--status", action="store_true", help="print how far each run is")
     return parser
 
 

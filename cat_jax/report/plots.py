@@ -1,11 +1,7 @@
-"""The pictures of one run, drawn from the files that it left. Nothing is shown: PNGs are returned.
-
-Each is None where the run has nothing to draw.
-"""
+"""Draws the charts of one run from its files, as PNG; None if the run has nothing to draw."""
 
 import io
 import itertools
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,13 +15,13 @@ from cat_jax.report.epsilon_curves import Curve
 
 Records = Sequence[Mapping[str, Any]]
 
-# Of Okabe and Ito: told apart by colour-blind eyes too.
+# The palette of Okabe and Ito, which colour-blind readers can distinguish.
+DPI = 160
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-ROWS = ("natural", "adversarial", "mask", "calibrated")  # The rows of the paper's picture of M.
 
 
 def losses(metrics: Records) -> bytes | None:
-    """Both losses over the epochs: means of the steps between two lines of metrics.jsonl."""
+    """Both losses over the epochs."""
     curves = {
         "classifier (Eq. 13)": curve(metrics, "classifier_loss"),
         "mask network (Eq. 14)": curve(metrics, "mask_loss"),
@@ -34,7 +30,7 @@ def losses(metrics: Records) -> bytes | None:
 
 
 def accuracies(metrics: Records) -> bytes | None:
-    """What each validation measured, in percent over the epochs."""
+    """The accuracies of each validation in percent over the epochs."""
     names = {"natural": "natural", "under FGSM": "fgsm", "under PGD": "robust"}
     curves = {
         label: [(x, 100 * y) for x, y in curve(metrics, f"validation_{name}")]
@@ -53,11 +49,11 @@ def radii(curves: Sequence[Curve], tested: Sequence[float]) -> bytes | None:
 
     Args:
       curves: one for each set of weights.
-      tested: radii of the other results, each marked by a line.
+      tested: radii of the other results, each marked with a line.
     """
     if not curves:
         return None
-    figure, axes = _axes("epsilon, as a part of the pixel range", "accuracy under PGD / %")
+    figure, axes = _axes("epsilon (pixels are in [0, 1])", "accuracy under PGD / %")
     for curve, colour in zip(curves, itertools.cycle(COLOURS), strict=False):
         epsilons, *shares = np.transpose(curve.points)
         accuracies, low, high = (100 * share for share in shares)
@@ -68,59 +64,19 @@ def radii(curves: Sequence[Curve], tested: Sequence[float]) -> bytes | None:
         axes.axvline(epsilon, color="grey", linestyle="--", label=label)
     axes.set(ylim=(0, 100))
     axes.set_xlim(left=0)
-    axes.legend()
-    return png(figure)
-
-
-def gallery(views: Mapping[str, np.ndarray]) -> bytes:
-    """One column for each image; natural, adversarial, mask and calibrated below each other.
-
-    Args:
-      views: as `masks.MaskViews` names them; "class_names" too, unless they are numbers. Above a
-        view is what the classifier says of it, in red if that is wrong.
-    """
-    count, names = len(views["labels"]), views.get("class_names", ())
-    figure = Figure(figsize=(1.1 * count + 1.1, 5.4), layout="constrained")
-    grid = figure.subplots(len(ROWS), count, squeeze=False)
-    for row, name in enumerate(ROWS):
-        for column in range(count):
-            axes = grid[row, column]
-            image = np.clip(views[name][column], 0, 1).squeeze()
-            image = image if image.ndim == 2 or name != "mask" else image.mean(-1)
-            axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-            axes.set(xticks=[], yticks=[])
-            if name == "mask":
-                axes.set_title(f"mean {image.mean():.2f}", fontsize=8)
-                continue
-            said = views["predicted"][column, [n for n in ROWS if n != "mask"].index(name)]
-            wrong = said != views["labels"][column]
-            title = f"class {said}" if not len(names) else names[said][:14]
-            axes.set_title(title, fontsize=8, color=COLOURS[1] if wrong else "black")
-        grid[row, 0].set_ylabel(name)
+    _legend(figure, axes)
     return png(figure)
 
 
 def formula(text: str) -> bytes:
-    """Mathematics between dollars, as TeX writes it, as an SVG file."""
+    """TeX mathematics between dollars, as an SVG file."""
     stream = io.BytesIO()
     mathtext.math_to_image(text, stream, FontProperties(size=13), format="svg")
     return stream.getvalue()
 
 
-def load_gallery(file: pathlib.Path) -> dict[str, np.ndarray] | None:
-    """What `gallery` draws, or None if the run has none that is whole."""
-    try:
-        with np.load(file) as kept:
-            found = {name: kept[name] for name in (*ROWS, "labels", "predicted")}
-            names = kept["class_names"] if "class_names" in kept else np.array([])
-            numbers = all(name.isdecimal() for name in names)
-            return found | ({} if numbers else {"class_names": names})
-    except Exception:  # There is no end to what a damaged archive can raise.
-        return None
-
-
 def curve(metrics: Records, name: str) -> list[tuple[float, float]]:
-    """(epoch, value) of each line of metrics.jsonl that has the value, where it is finite."""
+    """(epoch, value) of each line of metrics.jsonl that has the value."""
     lines = [line for line in metrics if line.get(name) is not None and "epoch" in line]
     return [(line["epoch"], line[name]) for line in lines]
 
@@ -128,7 +84,7 @@ def curve(metrics: Records, name: str) -> list[tuple[float, float]]:
 def _lines(
     curves: Mapping[str, Sequence[tuple[float, float]]], label: str, limits: Any
 ) -> bytes | None:
-    """Curves over the epochs; those without points, or 0 throughout, are left out."""
+    """Curves over the epochs, without those that have no points or are 0 throughout."""
     drawn = {name: points for name, points in curves.items() if any(y for _, y in points)}
     if not drawn:
         return None
@@ -141,20 +97,27 @@ def _lines(
         axes.set_ylim(*limits)
     else:
         axes.set_ylim(bottom=0)
-    axes.legend()
+    _legend(figure, axes)
     return png(figure)
 
 
+def _legend(figure: Figure, axes: Any) -> None:
+    """Names the curves above the axes, where they cover none."""
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+
+
 def _axes(x: str, y: str) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    figure = Figure(figsize=(4.8, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
 def png(figure: Figure) -> bytes:
     """The figure as a PNG file."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
+    figure.savefig(stream, format="png", dpi=DPI)
     return stream.getvalue()

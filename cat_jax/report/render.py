@@ -1,4 +1,4 @@
-"""HTML pages and LaTeX tables from the templates of each room. A page needs no other file."""
+"""Fills the HTML and LaTeX templates of each room; a page needs no other file."""
 
 import base64
 import functools
@@ -18,25 +18,34 @@ LATEX_ESCAPES = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
-PANORAMA_WIDTH = 700  # Pixels; one panel has fewer.
+PANORAMA_WIDTH = 950  # Pixels; one panel has fewer.
 
 
 class Picture(NamedTuple):
-    """A figure of a page. Templates leave out one without a PNG."""
+    """A figure of a page; pages omit one without a PNG.
+
+    Attributes:
+      png: the image.
+      title: heading.
+      caption: sentences below it.
+      is_chart: whether it has dark lines on white, which a dark page inverts.
+    """
 
     png: bytes | None
     title: str
     caption: str = ""
+    is_chart: bool = True
 
     @property
     def css_class(self) -> str:
-        """ "panorama" for a picture that is unreadable when it shrinks to a narrow window."""
+        """ "panorama" if the picture is unreadable on a narrow screen, "chart" for a chart."""
         width = int.from_bytes((self.png or b"")[16:20], "big")  # The header of a PNG file.
-        return "panorama" if width > PANORAMA_WIDTH else ""
+        panorama = ["panorama"] if width > PANORAMA_WIDTH else []
+        return " ".join([*panorama, *(["chart"] if self.is_chart else [])])
 
 
 def render(template: str, **values: Any) -> str:
-    """Fills a template, which is named by its path in the package: "report/templates/run.html"."""
+    """Fills a template; `template` is its path in the package, "report/templates/run.html"."""
     return _environment().get_template(template).render(values)
 
 
@@ -66,7 +75,7 @@ def is_maths(text: str) -> bool:
 
 
 def escape_latex(text: str) -> str:
-    """Escapes text for LaTeX; mathematics stays as it is."""
+    """Escapes text for LaTeX, except mathematics."""
     return text if is_maths(text) else "".join(LATEX_ESCAPES.get(sign, sign) for sign in text)
 
 

@@ -1,4 +1,11 @@
-"""Computes the theory and prints it; --out=FOLDER also writes a page, numbers and pictures."""
+"""Computes the theorems of the paper for classifiers in the plane.
+
+    python -m cat_jax.theory
+    python -m cat_jax.theory --out=docs/results/theory
+
+Both commands print the results; the second one also writes a page with numbers
+and pictures. It takes minutes on two cores.
+"""
 
 import argparse
 import pathlib
@@ -13,8 +20,12 @@ from cat_jax.theory.summary import Budget
 
 def main() -> int:
     """Runs the command line; returns 2 if the folder of --out cannot be written."""
-    parser = argparse.ArgumentParser(prog="python -m cat_jax.theory", description=__doc__)
-    parser.add_argument("--out", help="folder for the page and the pictures")
+    parser = argparse.ArgumentParser(
+        prog="python -m cat_jax.theory",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", metavar="FOLDER", help="folder for the page and the pictures")
     options = parser.parse_args()
     try:
         out = paths.local_path(options.out, "--out") if options.out else None

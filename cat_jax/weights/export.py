@@ -1,22 +1,17 @@
-"""Exports a trained classifier, its mask network and a model card; or adversarial images.
+"""Exports trained networks with a model card, or adversarial images.
 
     python -m cat_jax.weights.export --workdir=runs/digits --format=safetensors
+    python -m cat_jax.weights.export --workdir=runs/digits --format=torch \\
+        --adversarial=standard
 
-writes runs/digits/export/digits_best.safetensors, of a run with a mask network
-digits_best_mask_net.safetensors too, and the card digits_best.safetensors.md: data, method,
-accuracies with intervals, versions, SHA-256, how to load it. Formats: safetensors; torch (.pth:
-"state_dict" and "state_dict_mask", as the authors of CAT publish theirs). --checkpoint is best,
-last, best_average or last_average; --out=FILE names another file.
-`python -m cat_jax.main --mode=evaluate --weights=FILE ...` evaluates an exported file, and
-`cat_jax.weights.load(FILE)` loads it.
+The first command writes the classifier, the mask network and a model card to
+runs/digits/export/. `cat_jax.weights.load(FILE)` loads the classifier, and
+`python -m cat_jax.main --mode=evaluate --weights=FILE` evaluates it. The format
+torch is that of the authors of CAT ("state_dict", "state_dict_mask").
 
-    python -m cat_jax.weights.export --workdir=runs/digits --format=torch --adversarial=standard
-
-writes the adversarial images that an evaluation under --config.test.save_adversarial has kept, as
-users of AutoAttack and RobustBench check them: "adv_complete" and "x_test", float32
-[N, C, H, W] in [0, 1], and "y_test", int64 [N].
-
-Exit status: 0 done; 2 something to mend, said in one line.
+The second command writes the adversarial images of an evaluation that kept them
+(--config.test.save_adversarial=float32), as AutoAttack and RobustBench read
+them: "adv_complete" and "x_test", float32 [N, C, H, W] in [0, 1], and "y_test".
 """
 
 import argparse
@@ -46,17 +41,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; 0 if it is done, 2 if the user has to act."""
     parser = argparse.ArgumentParser(
         prog="python -m cat_jax.weights.export",
+        usage="python -m cat_jax.weights.export --workdir=RUN --format=FORMAT [flags]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--workdir", required=True, help="folder of the run")
-    parser.add_argument("--format", required=True, choices=weight_files.SUFFIXES)
-    parser.add_argument("--checkpoint", default="best", choices=CHECKPOINTS)
-    parser.add_argument("--adversarial", metavar="ATTACK", help="images instead of weights")
+    parser.add_argument("--workdir", required=True, metavar="RUN", help="folder of the run")
+    formats = " or ".join(weight_files.SUFFIXES)
+    parser.add_argument(
+        "--format", required=True, choices=weight_files.SUFFIXES, metavar="FORMAT", help=formats
+    )
+    parser.add_argument(
+        "--checkpoint",
+        default="best",
+        choices=CHECKPOINTS,
+        metavar="NAME",
+        help=f"{', '.join(CHECKPOINTS)}; default: best",
+    )
+    parser.add_argument("--adversarial", metavar="ATTACK", help="export images of this attack")
     parser.add_argument("--epsilon", help="with --adversarial: radius, if there are several")
-    parser.add_argument("--data_dir", help="with --adversarial, if the run had its data elsewhere")
-    parser.add_argument("--out", help="file to write")
+    parser.add_argument(
+        "--data_dir", metavar="FOLDER", help="with --adversarial: folder of the data, if moved"
+    )
+    parser.add_argument("--out", metavar="FILE", help="file to write")
     options = parser.parse_args(arguments)
     try:
         workdir = paths.workdir_path(options.workdir)

@@ -1,0 +1,110 @@
+"""Natural and robust accuracy of each class, from the flags of an evaluation."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cat_jax.experiment import labels
+from cat_jax.intervals import wilson
+from cat_jax.storage import lines
+from cat_jax.storage.lines import Line
+
+MAX_CLASSES = 20  # With more, only those with the lowest robust accuracy are shown.
+
+
+class Row(NamedTuple):
+    """Accuracies of one class, as fractions."""
+
+    name: str
+    num_images: int
+    natural: float
+    robust: float
+
+
+class PerClass(NamedTuple):
+    """Accuracies by class, and one sentence on how they were measured."""
+
+    rows: list[Row]
+    caption: str
+
+
+def strongest(results: Sequence[Line]) -> tuple[Line, Line] | None:
+    """The lines of natural accuracy and of the attack with the lowest accuracy.
+
+    Both are of best/ if it was evaluated, on the largest set of images, in the threat model of the
+    run: attacks that are not clipped to [0, 1] do not count.
+    """
+    weights = dict.fromkeys(line["attacked"]["weights"] for line in results)
+    for digest in weights:
+        own = [line for line in results if line["attacked"]["weights"] == digest]
+        own = [line for line in own if not lines.is_curve(line)]
+        naturals = [line for line in own if line["conditions"]["attack"] == "natural"]
+        for natural in sorted(naturals, key=_num_examples, reverse=True):
+            attacks = [
+                line
+                for line in own
+                if line["conditions"].get("clipped")
+                and labels.images(line["conditions"]) == labels.images(natural["conditions"])
+            ]
+            if attacks:
+                return natural, min(attacks, key=_accuracy)
+    return None
+
+
+def _num_examples(line: Line) -> int:
+    return int(line["conditions"]["num_examples"])
+
+
+def _accuracy(line: Line) -> float:
+    return float(line["outcome"]["accuracy"])
+
+
+def per_class(workdir: pathlib.Path, results: Sequence[Line]) -> PerClass | None:
+    """Accuracies by class under the strongest attack; None without the flags of both."""
+    pair = strongest(results)
+    records = [_read(workdir, line) for line in pair] if pair else []
+    if not pair or any(record is None for record in records):
+        return None
+    (flags, classes), (robust_flags, _) = [record for record in records if record is not None]
+    names, rows = _class_names(workdir), []
+    for label in np.unique(classes):
+        chosen = classes == label
+        name = names[label] if label < len(names) else str(label)
+        accuracies = (float(f[chosen].mean()) for f in (flags, robust_flags))
+        rows.append(Row(name, int(chosen.sum()), *accuracies))
+    halves = [_half_interval(row) for row in rows]
+    caption = f"Natural accuracy, and accuracy under {labels.attack(pair[1]['conditions'])}. "
+    caption += f"95% intervals reach up to {100 * max(halves):.0f} points to each side."
+    if len(rows) > MAX_CLASSES:
+        rows = sorted(rows, key=lambda row: row.robust)[:MAX_CLASSES]
+        caption += f" The {MAX_CLASSES} classes with the lowest robust accuracy."
+    return PerClass(rows, caption)
+
+
+def _half_interval(row: Row) -> float:
+    low, high = wilson(round(row.robust * row.num_images), row.num_images)
+    return (high - low) / 2
+
+
+def _read(workdir: pathlib.Path, line: Line) -> tuple[np.ndarray, np.ndarray] | None:
+    """(flags, labels) of the record of a line; None if it is absent, damaged or unfinished."""
+    try:
+        with np.load(workdir / "evaluation" / f"{lines.record_stem(line)}.npz") as record:
+            flags, classes = record["flags"], record["labels"]
+    except Exception:  # np.load raises many types of errors for damaged archives.
+        return None
+    return (flags == 1, classes) if len(flags) == len(classes) and np.all(flags >= 0) else None
+
+
+def _class_names(workdir: pathlib.Path) -> Sequence[str]:
+    """The names of the classes that a checkpoint of the run states; none without a checkpoint."""
+    for file in sorted(workdir.glob("checkpoints/*/*/manifest.json")):
+        try:
+            meta: Mapping[str, list[str]] = json.loads(file.read_text())["meta"]
+            return meta["class_names"]
+        except (OSError, ValueError, KeyError):
+            continue
+    return ()
