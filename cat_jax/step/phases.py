@@ -1,4 +1,4 @@
-"""What a step of Algorithm 1 is made of: attack and calibrate, update theta, update phi."""
+"""The phases of Algorithm 1: attack and calibrate, update theta, update phi."""
 
 import dataclasses
 import functools
@@ -28,9 +28,9 @@ Parts = Mapping[str, Array]  # "image", "label", "key": [parts, B/D/parts, ...].
 def forward(
     module: nn.Module, net: NetworkState, *inputs: Array, train: bool = True
 ) -> tuple[Array, NetworkState]:
-    """Output, and `net` with its running statistics moved on if in training mode.
+    """Returns the output and `net`, in training mode with updated running statistics.
 
-    Compiled for itself, it is traced once for all the places of a step that call it alike.
+    It is jitted so that a step traces it once for all calls with equal arguments.
     """
     if not train:
         return cast(Array, module.apply(variables_of(net), *inputs)), net
@@ -48,7 +48,7 @@ def forward(
 def forward_views(
     apply: Apply, net: NetworkState, images: Views, names: tuple[str, ...]
 ) -> tuple[Views, NetworkState]:
-    """Logits of the named views, one forward each, in the given order."""
+    """Returns the logits of the named views; runs one forward for each, in the given order."""
     logits = Views()
     for name in names:
         output, net = apply(net, getattr(images, name))
@@ -58,21 +58,21 @@ def forward_views(
 
 
 def descend(net: NetworkState, tx: optax.GradientTransformation, grads: PyTree) -> NetworkState:
-    """One optimizer step on `net`, along gradients that all devices agree on."""
+    """Returns `net` after one optimizer step; `grads` are equal on all devices."""
     updates, opt_state = tx.update(grads, net.opt_state, net.params)
     return net.replace(params=optax.apply_updates(net.params, updates), opt_state=opt_state)
 
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
-    """The phases of a step, which run on every device under the axis `types.DEVICES`.
+    """The phases of a step; they run on every device under the axis `types.DEVICES`.
 
     Attributes:
       method: the attack and the losses.
       classifier, mask_net: f and g.
       classifier_tx, mask_tx: their optimizers.
-      num_parts: a device's batch is worked through in so many equal parts, [parts, ...], and
-        their gradients averaged before an update.
+      num_parts: number of equal parts, [parts, ...], that a device processes one after another;
+        an update averages their gradients.
     """
 
     method: Method
@@ -83,7 +83,7 @@ class Phases:
     num_parts: int = 1
 
     def calibrate(self, nets: Nets, parts: Parts, step: Array) -> tuple[Nets, Views, Array]:
-        """The networks, the three views of each part (Eqs. 9 and 10), and the mean of each mask."""
+        """Returns the networks, three views of each part (Eqs. 9, 10), and the means of M."""
         method = self.method
         f = functools.partial(forward, self.classifier, train=method.train_mode_attack)
         hyper = {name: schedule(step) for name, schedule in method.schedules.items()}
@@ -105,9 +105,9 @@ class Phases:
     def update_classifier(
         self, theta: NetworkState, views: Views, labels: Array, step: Array
     ) -> tuple[NetworkState, Array]:
-        """theta after its update, by Eq. 13 or what the method has in its place; and the loss.
+        """Returns theta after its update by the method's loss, Eq. 13 for CAT, and the loss.
 
-        Of adversarial weight perturbation, the gradient is that of weights moved uphill.
+        Adversarial weight perturbation takes the gradient at weights that were moved uphill.
         """
         gradient = functools.partial(self._mean_gradient, self._classifier_loss)
         gamma, seen = self.method.weight_perturbation, (views, labels)
@@ -122,7 +122,10 @@ class Phases:
         return theta, loss
 
     def update_mask_net(self, nets: Nets, views: Views, labels: Array) -> tuple[Nets, Array]:
-        """The networks after phi's update (Eq. 14), and its loss; theta gets statistics alone."""
+        """Returns the networks after the update of phi (Eq. 14), and its loss.
+
+        Of theta only the running statistics change.
+        """
         params = nets[1].params
         loss, grads, (theta, phi) = self._mean_gradient(
             self._mask_loss, params, nets, (views, labels)
@@ -130,7 +133,7 @@ class Phases:
         return (theta, descend(phi, self.mask_tx, grads)), loss
 
     def close(self, theta: NetworkState, views: Views) -> NetworkState:
-        """theta after the forwards that only move its running statistics on."""
+        """Returns theta after the forwards that only update its running statistics."""
 
         def one(theta: NetworkState, part: Views) -> tuple[NetworkState, None]:
             f = functools.partial(forward, self.classifier)
@@ -160,7 +163,7 @@ class Phases:
     def _mean_gradient(
         self, loss: Callable[..., tuple[Array, Any]], params: PyTree, carry: Any, parts: Any
     ) -> tuple[Array, PyTree, Any]:
-        """Loss and gradient over the whole batch, and what `loss` has made of `carry`."""
+        """Returns loss and gradient over the batch of all devices, and the new `carry`."""
 
         def add(sums: Any, part: Any) -> tuple[Any, None]:
             carry, *totals = sums
@@ -177,25 +180,25 @@ class Phases:
 
 
 def _mean(losses: Array, labels: Array) -> Array:
-    """Mean of the losses of a method, one for each example."""
+    """Returns the mean of the per-example losses of a method."""
     if losses.shape != labels.shape:
         raise UsageError(
-            f"A loss of the method returns {losses.shape} for labels {labels.shape}; expected one "
-            "number for each example, [B]."
+            f"A loss of the method returns shape {losses.shape} for labels {labels.shape}; "
+            "expected one number for each example, [B]."
         )
     return jnp.mean(losses)
 
 
 def cut(examples: PyTree, num_parts: int) -> PyTree:
-    """Leaves [B, ...] -> [num_parts, B / num_parts, ...].
+    """Reshapes leaves [B, ...] to [num_parts, B / num_parts, ...].
 
     Raises:
-      UsageError: while tracing, if the batch does not divide.
+      UsageError: during tracing, if `num_parts` does not divide the batch.
     """
     num_examples = len(jax.tree.leaves(examples)[0])
     if num_examples % num_parts:
         raise UsageError(
-            f"A device's batch of {num_examples} does not divide into {num_parts} parts; set "
-            "config.batch_size to a multiple of devices times config.num_parts."
+            f"A device's batch of {num_examples} images does not divide into {num_parts} parts; "
+            "set config.batch_size to a multiple of devices times config.num_parts."
         )
     return jax.tree.map(lambda x: x.reshape(num_parts, -1, *x.shape[1:]), examples)

@@ -1,4 +1,4 @@
-"""A training step that leaves out an update which is not finite."""
+"""A training step that skips updates that are not finite."""
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +9,20 @@ from cat_jax.types import Array, PyTree
 
 
 def skip_non_finite(train_step: StepFn) -> StepFn:
-    """The step, but that its state stays as it was where the new one or a loss is not finite.
+    """Wraps a step so that an update with a non-finite loss or parameter is discarded.
 
-    Only `state.step` moves on, so that batches and noise follow as ever; learning rates, which
-    count updates, are then a step behind. The metric "skipped" is 1 of such a step, else 0.
+    Only `state.step` changes then, so the next step gets the next batch and its noise; learning
+    rates count updates and lag one step behind. The metric "skipped" is 1 for such a step, else 0.
 
-    State and metrics are what all devices agree on, so all decide alike.
+    State and metrics are equal on all devices, so all devices skip the same steps.
     """
 
     def step(state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Metrics]:
         new, metrics = train_step(state, batch, key)
         finite = all_finite((new, metrics))
         old = state.replace(step=new.step)
-        kept = jax.tree.map(lambda after, before: jnp.where(finite, after, before), new, old)
-        return kept, metrics | {"skipped": 1.0 - finite}
+        result = jax.tree.map(lambda after, before: jnp.where(finite, after, before), new, old)
+        return result, metrics | {"skipped": 1.0 - finite}
 
     return step
 

@@ -1,4 +1,4 @@
-"""What training changes, and nothing else: a checkpoint is exactly this pytree."""
+"""The state that training changes; a checkpoint is exactly this pytree."""
 
 import optax
 from flax import linen as nn
@@ -10,7 +10,7 @@ from cat_jax.types import Array, PyTree
 
 
 class NetworkState(struct.PyTreeNode):
-    """One network under training."""
+    """Parameters, running statistics and optimizer state of one network."""
 
     params: PyTree
     batch_stats: PyTree
@@ -18,14 +18,14 @@ class NetworkState(struct.PyTreeNode):
 
 
 class TrainState(struct.PyTreeNode):
-    """All that one update changes.
+    """The complete state of a run.
 
     Attributes:
-      step: int32 scalar, the number of updates made.
+      step: int32 scalar, the number of updates.
       classifier: f, parameters theta.
       mask_net: g, parameters phi; empty under `OnesMask`.
       average: exponential moving average of the classifier's parameters and running
-        statistics, {"params": ..., "batch_stats": ...}; empty if none is kept.
+        statistics, {"params": ..., "batch_stats": ...}; empty without an average.
     """
 
     step: Array
@@ -41,17 +41,17 @@ def init_network(
     *inputs: Array,
     output_shape: tuple[int, ...] | None = None,
 ) -> NetworkState:
-    """Fresh parameters and optimizer state.
+    """Initialises parameters, running statistics and optimizer state.
 
     Args:
       module: classifier or mask network.
       tx: its optimizer.
-      key: of the initialisation.
-      inputs: arrays of the shapes that the network is run on.
-      output_shape: shape that the network has to return; None accepts any.
+      key: random key of the initialisation.
+      inputs: arrays with the shapes of the network's inputs.
+      output_shape: required shape of the output; None accepts any.
 
     Raises:
-      UsageError: for another shape, and for a network that the training step cannot run.
+      UsageError: if the output has another shape, or a training step cannot run the network.
     """
     output, variables = module.init_with_output(key, *inputs)
     name, shape = type(module).__name__, getattr(output, "shape", type(output).__name__)
@@ -61,29 +61,29 @@ def init_network(
         )
     if others := variables.keys() - {"params", "batch_stats"}:
         raise UsageError(
-            f"{name} has variables in {', '.join(sorted(others))}; training keeps params and "
-            "batch_stats alone."
+            f"{name} has variables in {', '.join(sorted(others))}; training supports "
+            "params and batch_stats only."
         )
     if "batch_stats" in variables and not takes_train(module):
         raise UsageError(
-            f"{name} has batch norm and takes no train=; write __call__(..., *, train=False) and "
-            "give its norms use_running_average=not train."
+            f"{name} has batch norm but no argument train; write __call__(..., *, train=False) and "
+            "pass use_running_average=not train to its norms."
         )
     return network_state(variables, tx)
 
 
 def network_state(variables: PyTree, tx: optax.GradientTransformation) -> NetworkState:
-    """Given parameters and statistics, and fresh optimizer state."""
+    """Returns given parameters and statistics with a new optimizer state."""
     params = variables.get("params", {})
     return NetworkState(params, variables.get("batch_stats", {}), tx.init(params))
 
 
 def variables_of(net: NetworkState) -> PyTree:
-    """What the network's `apply` takes."""
+    """The variables that the network's `apply` takes."""
     return {"params": net.params, "batch_stats": net.batch_stats}
 
 
 def weights_of(state: TrainState) -> dict[str, PyTree]:
-    """Variables that can be evaluated, by suffix: "" the classifier, "_average" its average."""
+    """Variables to evaluate, by suffix: "" is the classifier, "_average" its average."""
     weights = {"": variables_of(state.classifier)}
     return weights | ({"_average": state.average} if state.average else {})

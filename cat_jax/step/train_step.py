@@ -1,4 +1,4 @@
-"""Algorithm 1's inner loop, on one device and on many."""
+"""One training step of Algorithm 1, on one or several devices."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ StepFn = Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]]
 def example_keys(key: Array, step: Array, num_examples: int) -> tuple[Array, Array]:
     """Two keys per example, [B/D] each, from (key, step, position in the global batch).
 
-    Where an example is computed does not matter, only where it stands in the batch.
+    They depend on the position of an example in the batch, and not on its device.
     """
     positions = lax.axis_index(DEVICES) * num_examples + jnp.arange(num_examples)
     keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.fold_in(key, step)))(positions)
@@ -46,7 +46,7 @@ def make_train_step(
     num_parts: int = 1,
     average_decay: float = 0.0,
 ) -> StepFn:
-    """Returns step(state, batch, key) -> (state, metrics), for `pmap_step`.
+    """Returns a function step(state, batch, key) -> (state, metrics), for `pmap_step`.
 
     A batch is {"image": [B/D, H, W, C], uint8 or floating in [0, 1], "label": [B/D]}.
 
@@ -54,11 +54,11 @@ def make_train_step(
       method: the attack and the losses.
       classifier, mask_net: f and g.
       classifier_tx, mask_tx: their optimizers.
-      augment: of the natural images.
-      num_parts: a device's batch is worked through in so many equal parts and their gradients
-        averaged before an update: the same step in less memory, but for batch statistics,
-        which are each part's own.
-      average_decay: of the moving average of f; 0: none is kept.
+      augment: augmentation of the natural images.
+      num_parts: number of equal parts of a device's batch. The step processes one after another
+        and averages their gradients: it needs less memory and computes the same, except that
+        batch statistics are those of a part.
+      average_decay: decay of the moving average of f; 0: no average.
     """
     phases = Phases(method, classifier, mask_net, classifier_tx, mask_tx, num_parts)
 
@@ -78,17 +78,17 @@ def make_train_step(
 
 
 def examples(augment: Augment, num_parts: int, step: Array, batch: Batch, key: Array) -> Parts:
-    """The batch of `make_train_step` in `num_parts`: augmented, with a key for each example."""
+    """Returns the augmented batch in `num_parts` parts, with a key for each example."""
     keys, augment_keys = example_keys(key, step, len(batch["label"]))
     images = augment(augment_keys, to_unit(batch["image"]))
     return cut({"image": images, "label": batch["label"], "key": keys}, num_parts)
 
 
 def several(train_step: StepFn) -> StepFn:
-    """Several steps in one call, so that the host is asked once for all of them.
+    """Wraps a step so that one call runs several steps without a return to the host.
 
-    Batches and metrics have one more axis, [K, ...]; batch["count"], up to K, is how many are
-    made. The rest of the metrics is 0. One compilation serves every count.
+    Batches and metrics have one more axis, [K, ...]. The call runs the first batch["count"] <= K
+    of them; the other metrics are 0. One compilation serves every count.
     """
 
     def steps(state: TrainState, batches: Batch, key: Array) -> tuple[TrainState, Metrics]:
@@ -98,21 +98,21 @@ def several(train_step: StepFn) -> StepFn:
             return {name: value[i] for name, value in rest.items()}
 
         def one(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-            state, made = train_step(carry[0], batch(i), key)
-            return state, jax.tree.map(lambda all, new: all.at[i].set(new), carry[1], made)
+            state, metrics = train_step(carry[0], batch(i), key)
+            return state, jax.tree.map(lambda all, new: all.at[i].set(new), carry[1], metrics)
 
         _, shapes = jax.eval_shape(train_step, state, batch(0), key)
-        room = len(batches["label"])
-        empty = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), shapes)
-        return lax.fori_loop(0, batches["count"], one, (state, empty))
+        num_batches = len(batches["label"])
+        zeros = jax.tree.map(lambda x: jnp.zeros((num_batches, *x.shape), x.dtype), shapes)
+        return lax.fori_loop(0, batches["count"], one, (state, zeros))
 
     return steps
 
 
 def finish(state: TrainState, metrics: Metrics, average_decay: float) -> tuple[TrainState, Metrics]:
-    """Averages over devices what each has computed alone; parameters are equal already.
+    """Averages metrics and running statistics over the devices, and updates the average of f.
 
-    Then moves the average of f on.
+    Parameters are equal on all devices already.
     """
     theta, phi = state.classifier, state.mask_net
     statistics = lax.pmean((theta.batch_stats, phi.batch_stats), DEVICES)
@@ -127,9 +127,9 @@ def finish(state: TrainState, metrics: Metrics, average_decay: float) -> tuple[T
 
 
 def pmap_step(train_step: StepFn, devices: list[jax.Device] | None = None) -> StepFn:
-    """State and key replicated, batch split over its leading axis [D, B/D, ...].
+    """Runs a step on all devices with `jax.pmap`; the batch is [D, B/D, ...].
 
-    Of several processes, each gives the parts of its own devices.
+    State and key are replicated. Each process passes the batches of its own devices.
     """
     return jax.pmap(
         train_step,
@@ -142,7 +142,7 @@ def pmap_step(train_step: StepFn, devices: list[jax.Device] | None = None) -> St
 
 
 def shard_map_step(train_step: StepFn, devices: list[jax.Device] | None = None) -> StepFn:
-    """The same as `pmap_step`, through `jax.shard_map`: JAX only maintains `pmap`."""
+    """`pmap_step` with `jax.shard_map`, because `jax.pmap` is in maintenance mode."""
     mesh = Mesh(np.array(devices or jax.devices()), (DEVICES,))
     specs = (PartitionSpec(), PartitionSpec(DEVICES), PartitionSpec())
     shardings = tuple(NamedSharding(mesh, spec) for spec in specs)
@@ -150,7 +150,7 @@ def shard_map_step(train_step: StepFn, devices: list[jax.Device] | None = None) 
     def on_device(state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Metrics]:
         return train_step(state, jax.tree.map(lambda x: x[0], batch), key)
 
-    # Unchecked, gradients stay each device's own until the step averages them, as under pmap.
+    # Because check_vma=True would sum gradients before the step averages them, unlike pmap.
     mapped = jax.shard_map(
         on_device, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False
     )

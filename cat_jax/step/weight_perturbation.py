@@ -1,8 +1,7 @@
-"""Adversarial weight perturbation (AWP; Wu, Xia & Wang 2020): the weights are attacked too.
+"""Adversarial weight perturbation (AWP; Wu, Xia & Wang 2020), an attack on the weights.
 
-theta's gradient is taken at the worst nearby weights instead of at theta: the loss is climbed for
-one step in which every kernel moves by gamma times its own norm, and after the update the move is
-taken back.
+AWP takes the gradient at perturbed weights instead of at theta. One ascent step on the loss moves
+every kernel by gamma times its norm; the update subtracts that step again.
 """
 
 import chex
@@ -13,21 +12,21 @@ from cat_jax.types import Array, PyTree
 
 
 def perturbation(params: PyTree, gradient: PyTree, gamma: Array | float) -> PyTree:
-    """gamma |w| g / |g| for each kernel w, of two or more dimensions; zero for the rest.
+    """gamma |w| g / |g| for each kernel w of two or more dimensions, otherwise zero.
 
-    Biases, scales and shifts of normalisation stay, as in the published code.
+    As in the published code, biases and the parameters of normalisation are not perturbed.
 
     Args:
       params: theta.
-      gradient: of the loss, shaped as `params`.
-      gamma: size of the move, relative to each kernel's Euclidean norm.
+      gradient: gradient of the loss, with the shapes of `params`.
+      gamma: size of the step, relative to the Euclidean norm of each kernel.
     """
 
     def move(weight: Array, g: Array) -> Array:
         if weight.ndim < 2:
             return jnp.zeros_like(weight)
         size = jnp.linalg.norm(g.ravel())
-        # A kernel without a gradient has no uphill: it stays.
+        # Because a zero gradient has no direction, such a kernel does not move.
         scale = gamma * jnp.linalg.norm(weight.ravel()) / jnp.where(size > 0, size, 1.0)
         return scale * g
 
