@@ -110,7 +110,7 @@ def test_a_process_that_is_given_bad_input_ends_likewise_and_help_explains(tmp_p
         check_answer(name, process.returncode, *answer, workdir)
     output, _ = helpful.communicate(timeout=120)
     assert helpful.returncode == 0
-    assert "trains, or goes on if the workdir holds a checkpoint" in output
+    assert "The first command trains, or resumes the run in the workdir" in " ".join(output.split())
     assert "--workdir" in output and "--mode" in output
 
 
