@@ -113,7 +113,7 @@ def test_an_override_that_cannot_be_is_refused_by_the_field_that_was_meant(overr
 
 def test_an_override_without_a_config_says_that_the_config_is_missing(tmp_path, capsys):
     _, last = refusal(capsys, "--config.seed=1")
-    assert "--config.seed changes a field of a config, but no config is named; name one" in last
+    assert "--config.seed changes a field, but the command names no config; add --config" in last
     _, last = refusal(capsys, f"--workdir={tmp_path}", "--config.evaluation=quick")
     assert f"no config is named and {tmp_path} holds no config.json" in last
 

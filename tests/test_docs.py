@@ -106,10 +106,23 @@ def test_the_home_page_links_to_the_remote_of_the_clone(remote, address):
     assert hooks.repository(remote) == address
 
 
+SOURCES = sorted((pages.ROOT / "cat_jax").rglob("*.py")) + sorted(
+    path for path in (pages.ROOT / "configs").glob("*.py")
+)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_docstrings_and_messages_use_plain_words(source):
+    texts = plain_words.texts(source.read_text())
+    assert [fault for text in texts for fault in plain_words.faults(text)] == []
+
+
 def test_words_that_are_not_plain_are_found():
     text = "Give it again and it goes\non: a check said that all files are sound, as they\nare."
     assert len(plain_words.faults(text)) == 4
     assert plain_words.faults("A run resumes. An upper bound sounds right; the whole batch.") == []
+    source = 'def f(x):\n    """Mends x."""\n    raise ValueError(f"{x} is not sound")\n'
+    assert list(plain_words.texts(source))[:2] == ["Mends x.", "X is not sound"]
 
 
 OF_RECIPES = {"cat_jax.networks.tiny_net"}  # `test_recipes` writes it.

@@ -31,7 +31,7 @@ BAD = {
         ["--config.dataset=mnist", "--config.data_dir=/nowhere"],
         "python -m cat_jax.data --dataset=mnist",
     ),
-    "weights and training": (["--weights=w.safetensors"], "--weights goes with --mode=evaluate"),
+    "weights and training": (["--weights=w.safetensors"], "--weights needs --mode=evaluate"),
     "no weights": (
         ["--mode=evaluate", "--weights=/nowhere/w.safetensors"],
         "There is no /nowhere/w.safetensors;",

@@ -99,7 +99,7 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
         assert code in (processes.TRY_AGAIN, -signal.SIGABRT), errors
         assert seconds < 60
         assert "lacks lines" not in ended[1][1], "only process 0 has the file"
-        assert "another task died" in errors or "Another process is gone" in errors
+        assert "another task died" in errors or "Another process was lost" in errors
         assert "Resuming from the checkpoint of step" in ended[0][1]
         saved = small_runs.manifest(workdir)["step"]
 

@@ -122,7 +122,9 @@ def test_a_network_that_training_cannot_run_is_refused_with_the_remedy():
         init(Needs("logits"))
     with pytest.raises(UsageError, match="Needs has variables in cache; training keeps params"):
         init(Needs("cache"))
-    with pytest.raises(UsageError, match="NormOfOneMode has batch norm but no argument train; write"):
+    with pytest.raises(
+        UsageError, match="NormOfOneMode has batch norm but no argument train; write"
+    ):
         init(NormOfOneMode())
     with pytest.raises(UsageError, match="x takes train= without a default of False"):
         Classifier("x", NoDefault)

@@ -341,12 +341,15 @@ def test_status_is_printed_for_each_run_of_several_tables(capsys, monkeypatch, t
     [
         (["--table=mnits"], "Table 'mnits' is unknown; available: mnist"),
         (["--table=mnist", "--scale=5"], "--scale is 5; expected above 0 and up to 1"),
-        (["--table=mnist", "--seeds=a"], "--seeds is a; expected whole numbers"),
-        (["--table=mnist", "--config.seed=1"], "--config.seed=1 is not understood"),
-        (["--table=mnist", "--list-runs", "a", "b"], "Runs go to one folder, and 2 are named"),
+        (["--table=mnist", "--seeds=a"], "--seeds is a; expected integers"),
+        (["--table=mnist", "--config.seed=1"], "--config.seed=1 is not a flag"),
+        (
+            ["--table=mnist", "--list-runs", "a", "b"],
+            "--list-runs writes to one folder, but 2 are named",
+        ),
         ([], "No run was named"),
-        (["--table=mnist", "nowhere"], "There is no folder nowhere"),
-        (["--table=mnist", "--status", "--runs=nowhere"], "There is no folder nowhere"),
+        (["--table=mnist", "nowhere"], "The folder nowhere does not exist"),
+        (["--table=mnist", "--status", "--runs=nowhere"], "The folder nowhere does not exist"),
         (["--table=losses", "--out=/proc/none"], "--out is /proc/none, where files cannot"),
     ],
 )

@@ -109,7 +109,7 @@ def test_for_a_tpu_commands_are_printed(reproduce):
     "arguments, what",
     [
         ([], "no table is named"),
-        (["mnist", "--scael=1"], "--scael=1 is not understood"),
+        (["mnist", "--scael=1"], "--scael=1 is not a flag"),
         (["mnits"], "Table 'mnits' is unknown"),
         (["mnist", "--tpu"], "no TPU VM is named"),
     ],

@@ -81,7 +81,7 @@ def help_text(examples: str) -> str:
 
 
 def states_normalisation() -> bool:
-    """Whether the command line sets how the classifier normalises images, to any value."""
+    """Whether the command line sets the classifier's normalisation, to any value."""
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     return any(f"classifier.{name}" in overrides for name in ("mean", "std", "normalize"))
 
@@ -89,7 +89,7 @@ def states_normalisation() -> bool:
 def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     """Reads the command line into `values`, one of which may be a config.
 
-    What is wrong ends the process with one line; a bug in a config file or a plugin, with its
+    A mistake ends the process with one line; a bug in a config file or plugin also prints its
     traceback.
     """
     file = ""
@@ -102,7 +102,7 @@ def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
         ARGUMENTS[:] = arguments
         rest: list[str] = values(arguments)
         if len(rest) > 1:
-            raise UsageError(f"{rest[1]!r} is not understood; flags start with --.")
+            raise UsageError(f"{rest[1]!r} is not a flag; flags start with --.")
         if configs:
             config: Any = values["config"].value
             config_files.check_loaded(config, file)
@@ -118,10 +118,10 @@ def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
 
 
 def _with_local_paths(argv: Sequence[str]) -> list[str]:
-    """The command line with ~ expanded in the paths that its flags name.
+    """Returns the command line with ~ expanded in its paths.
 
     Raises:
-      UsageError: for an address of a remote system, and for a workdir inside a run.
+      UsageError: if a path is on a remote system, or the workdir is inside a run.
     """
     arguments = list(argv)
     for name, path_of in (("workdir", paths.workdir_path), ("weights", paths.local_path)):
@@ -132,13 +132,13 @@ def _with_local_paths(argv: Sequence[str]) -> list[str]:
 
 
 def _plugins(values: flags.FlagValues, config: Any) -> tuple[str, ...]:
-    """Those of the config and of --plugin, which not every command has."""
+    """The plugins of the config and of the flag --plugin, which not every command has."""
     given = values["plugin"].value if "plugin" in values else ()
     return tuple(dict.fromkeys([*config.plugins, *(given or ())]))
 
 
 def _check_overrides(argv: Sequence[str], *, has_config: bool) -> None:
-    """Raises UsageError for an override of a field that does not exist or that is derived."""
+    """Raises UsageError if an override names a field that does not exist or is derived."""
     for argument in argv:
         name = OVERRIDE.match(argument)
         if name is None:
@@ -146,10 +146,10 @@ def _check_overrides(argv: Sequence[str], *, has_config: bool) -> None:
         path = name["path"]
         if not has_config:
             workdirs = [value for _, _, value in _values(argv, "workdir")]
-            where = f" and {workdirs[-1]} holds no config.json" if workdirs else ""
+            where = f", and {workdirs[-1]} has no config.json" if workdirs else ""
             raise UsageError(
-                f"--config.{path} changes a field of a config, but no config is named{where}; "
-                "name one with --config=cat_jax:digits, or the workdir of a run."
+                f"--config.{path} changes a field, but the command names no config{where}; add "
+                "--config=cat_jax:digits, or the workdir of a run."
             )
         if path not in FIELDS:
             raise UsageError(settings.unknown_field(path))
@@ -158,12 +158,12 @@ def _check_overrides(argv: Sequence[str], *, has_config: bool) -> None:
 
 
 def find_config(argv: Sequence[str]) -> list[str]:
-    """The command line with `--config=cat_jax:NAME` as the path of the installed file.
+    """Returns the command line with the path of the installed file for `--config=cat_jax:NAME`.
 
-    Without --config, the config of the workdir is added, if there is one.
+    Without --config it adds the config of the workdir, if there is one.
 
     Raises:
-      UsageError: if there is no such file.
+      UsageError: if the config file does not exist.
     """
     arguments = list(argv)
     configs = list(_values(arguments, "config"))
@@ -177,7 +177,7 @@ def find_config(argv: Sequence[str]) -> list[str]:
 
 
 def _values(argv: Sequence[str], name: str) -> Iterator[tuple[int, str, str]]:
-    """Each value of a flag, "--name=value" or "--name value": where it is, what is before it."""
+    """Yields (index, prefix, text) of each value of a flag, "--name=VALUE" or "--name VALUE"."""
     for i, argument in enumerate(argv):
         flag, equals, value = argument.partition("=")
         if flag in (f"-{name}", f"--{name}"):
@@ -188,7 +188,7 @@ def _values(argv: Sequence[str], name: str) -> Iterator[tuple[int, str, str]]:
 
 
 def fail(text: str) -> NoReturn:
-    """Says what is wrong in one line, and ends with status 2."""
+    """Prints an error in one line and exits with status 2."""
     text = f"error: {' '.join(text.split())}"
     print(terminal.coloured(text, terminal.RED, sys.stderr), file=sys.stderr)
     if jax.distributed.is_initialized():

@@ -1,4 +1,4 @@
-"""Config files by their names, and whose fault it is when one cannot be loaded."""
+"""Finds config files by name, and explains why one cannot be loaded."""
 
 import pathlib
 import re
@@ -14,14 +14,14 @@ from cat_jax.experiment import settings
 from cat_jax.storage import paths
 
 INSTALLED = pathlib.Path(configs.__file__).parent
-# What a ConfigDict says of a field that it does not have, before or after it lists all others.
+# The message of a ConfigDict about an unknown field, before or after it lists all fields.
 CLOSE = re.compile(r'Did you mean "(?P<close>.*)" instead of "(?P<name>.*)"\?')
 UNKNOWN = re.compile(r'Key "(?P<name>.*?)" does not exist')
-WRAPPED = "Error whilst parsing config file"  # The flags library puts a traceback behind it.
+WRAPPED = "Error whilst parsing config file"  # A traceback follows it in the flags library.
 
 
 def path_of(value: str) -> str:
-    """ "cat_jax:NAME:VARIANT" as the path of the installed file and the variant; ~ expanded.
+    """Returns the path for "cat_jax:NAME:VARIANT", with the variant, or for a file with ~.
 
     Raises:
       UsageError: if there is no such file.
@@ -41,15 +41,15 @@ def path_of(value: str) -> str:
 
 
 def describe(error: Exception, file: str) -> tuple[str, str]:
-    """Why the command line could not be read: a traceback, and the line that says it.
+    """Explains why the command line could not be read.
 
     Args:
-      error: as it was raised, in other errors that the flags library put around it.
+      error: the error, possibly inside errors of the flags library.
       file: path of the config file that was loaded, or "".
 
     Returns:
-      The frames of the traceback from the config file on, or "" if the code there is not to blame;
-      and the line.
+      The frames of the traceback from the config file on, or "" if its code did not fail; and one
+      line that states the error.
     """
     causes = [cause for cause in _causes(error) if WRAPPED not in str(cause)]
     for cause in causes:
@@ -69,11 +69,11 @@ def describe(error: Exception, file: str) -> tuple[str, str]:
 
 def check_loaded(config: Any, file: str) -> None:
     """Raises UsageError if `get_config` of a config file did not return a config."""
-    getattr(config, "seed", None)  # Raises an OSError of the file, which the flags library keeps.
+    getattr(config, "seed", None)  # Raises the OSError of the file that the flags library stored.
     if not isinstance(config, ConfigDict):
         raise UsageError(
-            f"get_config in {file} returned {type(config).__name__}; expected a ConfigDict: change "
-            "what cat_jax.configs.default.get_config() returns, and return it."
+            f"get_config in {file} returned {type(config).__name__}; expected a ConfigDict: begin "
+            "with cat_jax.configs.default.get_config(), change its fields, and return it."
         )
 
 

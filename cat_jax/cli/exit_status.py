@@ -1,4 +1,4 @@
-"""Exit statuses of `python -m cat_jax.main`: what each error becomes."""
+"""Exit statuses of `python -m cat_jax.main` for each kind of error."""
 
 import contextlib
 import logging
@@ -14,17 +14,17 @@ from cat_jax.errors import Damaged, UsageError
 from cat_jax.runtime import processes
 
 logger = logging.getLogger(__name__)
-INTERRUPTED = 130  # After Ctrl-C, as shells have it.
+INTERRUPTED = 130  # The status of shells after Ctrl-C.
 
 
 @contextlib.contextmanager
 def set_on_error() -> Iterator[None]:
-    """Turns errors of the block into an exit status: one line for users, a traceback for bugs."""
+    """Turns errors of the block into an exit status; users get one line, bugs a traceback."""
     try:
         yield
     except (UsageError, Damaged) as error:
         fail(str(error))
-    except BrokenPipeError:  # Because the reader, such as head, has seen enough.
+    except BrokenPipeError:  # The reader, such as head, stopped reading.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         logger.warning("Interrupted. Run the same command again to resume from what was saved.")
@@ -38,12 +38,12 @@ def set_on_error() -> Iterator[None]:
 
 
 def _leave_the_others(error: Exception) -> None:
-    """Ends one of several processes after an error of its own, or after the loss of another."""
+    """Ends one of several processes after its own error, or after the loss of another one."""
     if not processes.is_loss(error):
         traceback.print_exc()
         processes.leave(1)
     logger.error(
-        "Another process is gone (%s). Start all processes again with the same commands: the run "
+        "Another process was lost (%s). Start all processes again with the same commands: the run "
         "resumes from its last checkpoint.",
         str(error).split("\n")[0],
     )

@@ -1,7 +1,7 @@
-"""What `python -m cat_jax.main` does in each mode: train, evaluate, evaluate a file, verify, sweep.
+"""The modes of `python -m cat_jax.main`: train, evaluate, evaluate a file, verify, sweep.
 
-A config travels one way: settings resolve it, `build_experiment` makes objects of it, training and
-evaluation use those, and the results are printed here.
+Settings resolve a config, `build_experiment` makes objects of it, training and evaluation use these
+objects, and this module prints the results.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ class Run(NamedTuple):
     """An experiment, its data, and the folder of its files.
 
     Attributes:
-      experiment: objects that the resolved config stands for.
+      experiment: objects of the resolved config.
       dataset: images and labels.
       workdir: folder of the run.
-      given: the config before it was resolved.
-      needs_checkpoint: whether the mode works on the run's own checkpoints alone.
+      given: config before it was resolved.
+      needs_checkpoint: whether the mode requires a checkpoint of the run.
     """
 
     experiment: Experiment
@@ -52,15 +52,15 @@ def train(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -
     """Trains or resumes a run, then attacks its checkpoints and writes report.html.
 
     Args:
-      config: None for the config that the workdir was created with.
+      config: config of the run; None: the config in the workdir.
       workdir: folder of the run.
-      command: the command line, for the report.
+      command: command line, for the report.
 
     Returns:
-      False if a signal stopped the training, with its state saved.
+      False if a signal stopped the training; its state is saved.
 
     Raises:
-      UsageError: if the user has to change something; one line says what.
+      UsageError: if the user has to change something.
     """
     run = _prepare(config, workdir)
     with _locked(run):
@@ -103,12 +103,12 @@ def evaluate_file(
     """Attacks the network in a file of weights; other arguments as for `train`.
 
     Args:
-      config: names the network, its normalisation and the data.
+      config: config with the network, its normalisation and the data.
       workdir: folder of the results.
-      file: of weights, in any format of `weights.load`.
-      command: the command line, for the report.
-      states_normalisation: whether the user states the mean and std of the file, as opposed to the
-        config's defaults; needed for a file that does not state them.
+      file: path of the weights, in any format of `weights.load`.
+      command: command line, for the report.
+      states_normalisation: whether the command line sets mean and std; required if the file does
+        not contain them.
 
     Raises:
       UsageError: if the file does not fit the config, or the user has to change something else.
@@ -133,10 +133,10 @@ def verify(folder: pathlib.Path) -> bool:
     """Prints a line for each file and checkpoint of a run, or of each run of a sweep.
 
     Returns:
-      False if one is damaged.
+      False if a file is damaged.
 
     Raises:
-      UsageError: if the folder is neither a run's nor a sweep's.
+      UsageError: if the folder contains neither a run nor a sweep.
     """
     runs = verification.verify_all(folder)
     for workdir, items in runs.items():
@@ -156,25 +156,25 @@ def run_sweep(
     """Trains or evaluates each point of a sweep that is not done, and prints a table of all.
 
     Args:
-      config: of all points.
+      config: config of all points.
       workdir: folder of the sweep; each point has a folder below it.
       mode: "train" or "evaluate".
-      sweeps: "beta1=0.1,0.3", a field and its values.
-      seeds: a run for each.
-      command: the command line, for the reports.
+      sweeps: texts such as "beta1=0.1,0.3", a field and its values.
+      seeds: seeds of the runs.
+      command: command line, for the reports.
 
     Returns:
-      False if a signal stopped it.
+      False if a signal stopped the sweep.
 
     Raises:
-      UsageError: if the user has to change something, and at the end if a run has failed.
+      UsageError: if the user has to change something; at the end, if a run failed.
     """
     if config is None:
         raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
     points = sweep.points(config, sweep.axes(sweeps, seeds, config))
 
     def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
-        jax.clear_caches()  # Because a process can hold only so many compiled functions.
+        jax.clear_caches()  # Because the number of compiled functions of a process is limited.
         if mode == "train":
             return train(config, folder, command)
         evaluate(config, folder, command)
@@ -205,16 +205,16 @@ def _prepare(
 
 @contextlib.contextmanager
 def _locked(run: Run) -> Iterator[None]:
-    """Keeps other processes out of the workdir while the block runs."""
+    """Locks the workdir while the block runs."""
     workdir = run.workdir
     with contextlib.ExitStack() as stack:
 
         def claim() -> None:
             stack.enter_context(run_folder.claimed(workdir))
-            # Again, because until now another process could write in the workdir.
+            # Because another process could write in the workdir before it was locked.
             _settle(run.given, workdir, run.needs_checkpoint)
             run_folder.refuse_other_data(workdir, run.dataset.fingerprint)
-            for name in run_folder.LINES:  # Damaged lines are refused before the training.
+            for name in run_folder.LINES:  # Because training is too late to find damaged lines.
                 run_folder.read_lines(workdir, name)
 
         try:
@@ -222,7 +222,7 @@ def _locked(run: Run) -> Iterator[None]:
             yield
         except Damaged as error:
             raise UsageError(str(error)) from error
-        except BrokenPipeError:  # Because it is about standard output.
+        except BrokenPipeError:  # An error of standard output, and not of the workdir.
             raise
         except OSError as error:
             if processes.is_first() and not paths.is_of_folder(error, workdir):
@@ -234,16 +234,16 @@ def _locked(run: Run) -> Iterator[None]:
 
 
 def _settle(config: ConfigDict | None, workdir: pathlib.Path, needs_checkpoint: bool) -> ConfigDict:
-    """Returns the config, by default the one that the workdir was created with.
+    """Returns the config; default: the config that the workdir was created with.
 
     Raises:
-      UsageError: without any config, with a config that the workdir was not created with, or
-        without a checkpoint that is needed.
+      UsageError: if there is no config, the workdir was created with a different config, or a
+        required checkpoint is missing.
     """
     if run_folder.read_config(workdir) is not None:
-        kept = run_config.get_config(str(workdir))
-        config = config or kept
-        run_config.refuse_other(workdir, settings.resolve(kept), settings.resolve(config))
+        stored = run_config.get_config(str(workdir))
+        config = config or stored
+        run_config.refuse_other(workdir, settings.resolve(stored), settings.resolve(config))
     if config is None:
         raise UsageError(f"{workdir} holds no config.json; name one: --config=cat_jax:digits.")
     if needs_checkpoint and not (workdir / "checkpoints").is_dir():

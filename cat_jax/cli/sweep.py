@@ -1,4 +1,4 @@
-"""Several values of one or more fields, and several seeds: a run for each combination."""
+"""Sweeps: one run for each combination of values of fields, and of seeds."""
 
 import itertools
 import logging
@@ -20,25 +20,30 @@ TRUTHS = {"true": True, "false": False}
 
 
 class Axis(NamedTuple):
-    """A field, by its full path, and the values that it takes in turn."""
+    """The full path of a field, and its values."""
 
     path: str
     values: tuple[Any, ...]
 
 
 class Point(NamedTuple):
-    """One combination: its folder's name, and the config."""
+    """The folder name and the config of one combination."""
 
     name: str
     config: ConfigDict
 
 
 def axes(sweeps: Sequence[str], seeds: Sequence[str], config: ConfigDict) -> list[Axis]:
-    """The axes that "beta1=0.05,0.1" and the seeds stand for, in their order.
+    """The axes of a sweep.
+
+    Args:
+      sweeps: texts such as "beta1=0.05,0.1".
+      seeds: seeds; the last axis, if there are any.
+      config: config that the sweep changes.
 
     Raises:
-      UsageError: for a name that is no field, or that several fields have; for a value of another
-        type, and for one that is repeated.
+      UsageError: if a name is no field or fits several fields, a value has another type, or a field
+        or value is repeated.
     """
     texts = [*sweeps, *([f"seed={','.join(seeds)}"] if seeds else ())]
     sweep_axes = [_axis(text, config) for text in texts]
@@ -50,18 +55,20 @@ def axes(sweeps: Sequence[str], seeds: Sequence[str], config: ConfigDict) -> lis
 
 
 def points(config: ConfigDict, along: Sequence[Axis]) -> list[Point]:
-    """The product of the axes; the last one changes fastest."""
+    """All combinations of the axes; the last axis changes fastest."""
     grid = []
     for values in itertools.product(*(axis.values for axis in along)):
         changes = {axis.path: value for axis, value in zip(along, values, strict=True)}
         changed = config.copy_and_resolve_references()
         changed.update_from_flattened_dict(changes)
-        settings.resolve(changed)  # Refuses a wrong value before anything is trained.
+        settings.resolve(changed)  # Because a wrong value should fail before the first training.
         words = [f"{path.rpartition('.')[2]}_{value}" for path, value in changes.items()]
         grid.append(Point(re.sub(r"[^A-Za-z0-9_.-]", "-", "_".join(words)), changed))
     names = [point.name for point in grid]
     if len(set(names)) < len(names):
-        raise UsageError("Two points of the sweep have one name; sweep fields of other names.")
+        raise UsageError(
+            "Two points of the sweep would share a folder name; sweep fields with other names."
+        )
     return grid
 
 
@@ -74,19 +81,19 @@ def run_all(
 ) -> list[pathlib.Path]:
     """Runs each point in its own folder below `workdir`, one after another; skips finished ones.
 
-    A point that fails does not keep the others from running.
+    If a point fails, the sweep continues with the next one.
 
     Args:
       grid: the points.
       workdir: folder of the sweep.
-      run: config, workdir -> False if a signal stopped the run, which ends the sweep.
-      done: config, workdir -> whether nothing is left to do.
+      run: (config, workdir) -> False if a signal stopped the run; that ends the sweep.
+      done: (config, workdir) -> whether the run is complete.
 
     Returns:
       The workdirs of the finished points.
 
     Raises:
-      UsageError: in the end, naming the points that failed.
+      UsageError: at the end, with the names of the points that failed.
     """
     finished, failed = [], []
     for i, point in enumerate(grid):
@@ -111,10 +118,10 @@ def run_all(
 def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
     """Whether a workdir has this config, is trained, and has the results of every attack.
 
-    It reads the files of the workdir alone: no data, no devices.
+    It reads only the files of the workdir, and needs neither data nor devices.
     """
-    kept, resolved = run_folder.read_config(workdir), settings.resolve(config)
-    if kept is None or settings.fingerprint(kept) != settings.fingerprint(resolved):
+    stored, resolved = run_folder.read_config(workdir), settings.resolve(config)
+    if stored is None or settings.fingerprint(stored) != settings.fingerprint(resolved):
         return False
     step = _last_step(workdir, resolved)
     results = lines.with_conditions(files.read_json_lines(workdir / "results.jsonl"))
@@ -128,7 +135,7 @@ def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
 
 
 def _last_step(workdir: pathlib.Path, config: ConfigDict) -> int | None:
-    """The step at which training ended; None if it has not reached its end."""
+    """The last step of the training; None if the training is not complete."""
     metrics = run_folder.read_lines(workdir, "metrics")
     if not metrics:
         return None
@@ -145,24 +152,24 @@ def _axis(text: str, config: ConfigDict) -> Axis:
     path = _path(name)
     read = tuple(_value(path, value, config) for value in values.split(","))
     if len(set(read)) < len(read):
-        raise UsageError(f"--sweep={text} has a value twice; give each once.")
+        raise UsageError(f"--sweep={text} has a value twice; give every value once.")
     return Axis(path, read)
 
 
 def _path(name: str) -> str:
-    """The full path of the one field that a name can mean."""
+    """The full path of the only field with this name."""
     paths = [name] if name in FIELDS else [path for path in FIELDS if path.endswith(f".{name}")]
     if not paths:
         raise UsageError(settings.unknown_field(name))
     if len(paths) > 1:
-        raise UsageError(f"{name!r} can be {' or '.join(paths)}; name one of them.")
+        raise UsageError(f"{name!r} fits {' and '.join(paths)}; give the full path.")
     if FIELDS[paths[0]].derived:
         raise UsageError(settings.derived_field(paths[0]))
     return paths[0]
 
 
 def _value(path: str, text: str, config: ConfigDict) -> Any:
-    """The text as the field's type has it, as --config.FIELD=VALUE would read it."""
+    """Converts a text to the type of the field, like --config.FIELD=VALUE."""
     *sections, field = path.split(".")
     for section in sections:
         config = config[section]

@@ -1,1 +1,1 @@
-"""Reads what runs have left behind, and prints it beside the paper. Imports no jax."""
+"""Reads the files of runs and presents them beside published numbers; does not import jax."""

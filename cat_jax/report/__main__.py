@@ -27,9 +27,9 @@ NAMES = (*TABLES, "losses")
 
 
 def main() -> int:
-    """Reads the command line and prints; returns 2 for a mistake that the caller can correct."""
+    """Runs the command; returns 2 if the user has to change something."""
     parser = _parser()
-    # Because argparse would read an override with a space in its value as a folder.
+    # Because argparse would take an override with a space in its value for a folder.
     overrides = [word for word in sys.argv[1:] if word.startswith("--config.")]
     rest = [word for word in sys.argv[1:] if word not in overrides]
     arguments, unknown = parser.parse_known_args(rest)
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
     workdirs = [paths.workdir_path(text, "the workdir") for text in arguments.workdirs]
     if overrides or not workdirs:
-        given = f"{overrides[0]} is not understood" if overrides else "No run was named"
+        given = f"{overrides[0]} needs --table" if overrides else "No run was named"
         raise UsageError(f"{given}; expected workdirs, or --table=NAME (see --help).")
     for workdir in workdirs:
         if not (workdir / "config.json").exists():
@@ -101,7 +101,7 @@ def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:
     for argument in overrides:
         if not (arguments.list_runs and argument.startswith("--config.") and "=" in argument):
             raise UsageError(
-                f"{argument} is not understood; expected --config.FIELD=VALUE, with --list-runs."
+                f"{argument} is not a flag; expected --config.FIELD=VALUE with --list-runs."
             )
     scale, seeds = read_scale(arguments.scale), read_seeds(arguments.seeds)
     folders = [
@@ -109,9 +109,11 @@ def _print_tables(arguments: argparse.Namespace, overrides: list[str]) -> None:
         for text in arguments.workdirs or [arguments.runs]
     ]
     if arguments.list_runs and len(folders) > 1:
-        raise UsageError(f"Runs go to one folder, and {len(folders)} are named; name one.")
+        raise UsageError(
+            f"--list-runs writes to one folder, but {len(folders)} are named; name one."
+        )
     with_runs = [TABLES[name] for name in names if name in TABLES]
-    if with_runs and not arguments.list_runs:  # Which makes the folder.
+    if with_runs and not arguments.list_runs:  # Its commands create the folder.
         for folder in folders:
             _check_folder(folder, arguments.table)
     out = paths.local_path(arguments.out, "--out") if arguments.out else None
@@ -139,13 +141,13 @@ def _table_names(text: str) -> list[str]:
 def _check_folder(folder: pathlib.Path, table: str) -> None:
     if not folder.is_dir():
         raise UsageError(
-            f"There is no folder {folder}; expected the folder of the runs. "
+            f"The folder {folder} does not exist; expected the folder of the runs. "
             f"python -m cat_jax.report --table={table} --list-runs prints commands that fill it."
         )
 
 
 def read_scale(text: str) -> float:
-    """The number, in (0, 1]; any other raises UsageError."""
+    """Returns the number in (0, 1]; raises UsageError for any other text."""
     try:
         scale = float(text)
     except ValueError:
@@ -156,12 +158,12 @@ def read_scale(text: str) -> float:
 
 
 def read_seeds(text: str | None) -> tuple[int, ...] | None:
-    """The seeds in their order; UsageError unless they are whole numbers from 0."""
+    """Returns the seeds in their order; raises UsageError unless they are integers from 0."""
     if text is None:
         return None
     seeds = text.split(",")
     if not all(seed.isdigit() for seed in seeds):
-        raise UsageError(f"--seeds is {text}; expected whole numbers from 0, such as 0,1,2.")
+        raise UsageError(f"--seeds is {text}; expected integers from 0, such as 0,1,2.")
     return tuple(dict.fromkeys(map(int, seeds)))
 
 

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon, from the lines of results.jsonl that are its points."""
+"""Curves of accuracy against epsilon, from their points in results.jsonl."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,14 +36,14 @@ class Curve(NamedTuple):
         """One sentence on the attack and the images."""
         conditions = self.conditions
         return (
-            f"Under PGD of {conditions['num_steps']} steps, whose size keeps its ratio to epsilon, "
-            f"on {labels.images(conditions)} test images; each radius attacks what the smaller "
-            "ones left right. Bands are 95% Wilson intervals."
+            f"Under PGD with {conditions['num_steps']} steps, on {labels.images(conditions)} test "
+            "images; the step size grows with epsilon. An image that is fooled at a radius counts "
+            "as fooled at all larger ones. Bands are 95% Wilson intervals."
         )
 
 
 def curves(results: Sequence[Line]) -> list[Curve]:
-    """The curves of a run, of last/ only if it is not best/.
+    """The curves of a run, without that of last/ if it has the weights of best/.
 
     Args:
       results: lines of results.jsonl with conditions.
@@ -65,7 +65,7 @@ def curves(results: Sequence[Line]) -> list[Curve]:
 
 
 def _curve(name: str, last: Line, of_group: Sequence[Line]) -> Curve:
-    """The curve that ends at `last`: the lines that its own line names, and itself."""
+    """The curve that ends at the line `last`, which names the other points."""
     own = [line for line in of_group if line is last or _continues(last, line)]
     points = [
         Point(
@@ -77,13 +77,13 @@ def _curve(name: str, last: Line, of_group: Sequence[Line]) -> Curve:
 
 
 def _continues(line: Line, earlier: Line) -> bool:
-    """Whether a point was measured after an earlier one of the same curve."""
+    """Whether a point comes after an earlier one of the same curve."""
     own, others = _radii(line), _radii(earlier)
     return len(own) > len(others) and own[: len(others)] == others
 
 
 def _radii(line: Line) -> list[tuple[float, float]]:
-    """(epsilon, step size) of each point of the curve up to this one."""
+    """(epsilon, step size) of the points of the curve up to this one."""
     conditions = line["conditions"]
     every = [*conditions.get("after", ()), conditions]
     return [(point["epsilon"], point["step_size"]) for point in every]

@@ -16,7 +16,7 @@ NAMES = {
     "mask_digit": "mean M, digit",
     "mask_background": "mean M, background",
 }
-LONG = 45  # Characters; LaTeX sets a longer cell as a paragraph.
+MAX_LINE = 45  # Characters; LaTeX sets a longer cell as a paragraph.
 
 
 class Grid(NamedTuple):
@@ -37,7 +37,7 @@ class Grid(NamedTuple):
     notes: Sequence[str] = ()
 
     def kinds(self) -> list[str]:
-        """Each column as "long" (has a text above LONG), "number" (has only numbers), or ""."""
+        """Each column as "long" (has a text above MAX_LINE), "number" (has only numbers), or ""."""
         columns = zip(*self.body, strict=True) if self.body else ((),) * len(self.head)
         return [_kind(column) if i else "" for i, column in enumerate(columns)]
 
@@ -57,19 +57,19 @@ def heading(metric: str) -> str:
 
 
 def markdown(grid: Grid) -> str:
-    """The caption, the table, and a paragraph for each note."""
+    """The caption, the table, and one paragraph for each note."""
     return "\n\n".join([f"**{grid.caption}**", markdown_table(grid), *grid.notes])
 
 
 def markdown_table(grid: Grid) -> str:
-    """The table alone, numbers to the right."""
+    """The table without caption and notes, with numbers right-aligned."""
     head, *body = ([cell.replace("|", r"\|") for cell in row] for row in (grid.head, *grid.body))
     sides = ["right" if kind == "number" else "left" for kind in grid.kinds()]
     return tabulate(body, head, tablefmt="pipe", colalign=sides, disable_numparse=True)
 
 
 def latex(grid: Grid) -> str:
-    """A table that shrinks to the line. It needs the packages booktabs and graphicx."""
+    """A table that shrinks to the line width; requires the packages booktabs and graphicx."""
     paragraph = rf"p{{{min(0.3, 0.62 / max(1, grid.kinds().count('long'))):.3f}\linewidth}}"
     columns = {"long": paragraph, "number": "r", "": "l"}
     template = "report/templates/table.tex"
@@ -77,6 +77,6 @@ def latex(grid: Grid) -> str:
 
 
 def _kind(column: Sequence[str]) -> str:
-    if any(len(text) > LONG and not is_maths(text) for text in column):
+    if any(len(text) > MAX_LINE and not is_maths(text) for text in column):
         return "long"
     return "number" if all(re.match(r"-|\d|no run", text) for text in column) else ""

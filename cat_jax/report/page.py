@@ -57,7 +57,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
 
 
 def _from_files(metrics: Records, results: Sequence[Line]) -> str:
-    """The evaluated weights, if the workdir has no run of its own; "" otherwise."""
+    """The evaluated weights, if the workdir only has results of weights from files; else ""."""
     if metrics or not all(line["attacked"]["file"] for line in results):
         return ""
     return "; ".join(dict.fromkeys(tables.describe(line["attacked"]) for line in results))

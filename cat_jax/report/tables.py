@@ -23,21 +23,21 @@ CAPTION = (
 
 
 class Reference(Protocol):
-    """Published numbers to print beside those of a run."""
+    """Published numbers to print next to those of a run."""
 
     @property
     def caption(self) -> str:
-        """Whose numbers they are."""
+        """The source of the numbers."""
 
     def text(self, conditions: Mapping[str, Any]) -> str:
-        """The number to print beside a result with these conditions; "" if there is none."""
+        """The published number for these conditions; "" if there is none."""
 
 
 References = Callable[[pathlib.Path], Reference | None]  # The reference of a workdir.
 
 
 def no_reference(workdir: pathlib.Path) -> None:
-    """The references of a table of runs alone."""
+    """Returns no published numbers."""
 
 
 class Source(NamedTuple):
@@ -168,7 +168,7 @@ def _by_source(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
 
 
 def _by_attack(sources: Sequence[Source], names: Mapping[str, str]) -> Table:
-    """A row for each attack and set of images; published numbers are in all rows of their run."""
+    """A row for each attack and set of images, with the published numbers of the run in each."""
     columns = list(dict.fromkeys(source.name for source in sources))
     every = list(dict.fromkeys(source.images for source in sources if source.images))
     body = []

@@ -148,7 +148,7 @@ class Progress:
         self._bar.set_postfix_str(", ".join(filter(None, texts)), refresh=True)
 
     def _speed(self) -> list[str]:
-        """The rate and the time left, as far as they are known."""
+        """The rate and the time left, or the elapsed time before there is an estimate."""
         rate, left = self.clock.seconds_per_item, self.clock.left(self._bar.n)
         if rate is not None and left is not None:
             return [speed(rate, self._unit), f"{duration(left)} left"]

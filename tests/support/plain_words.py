@@ -1,8 +1,10 @@
 """Words that this project does not use, and what it writes instead.
 
 `faults` takes any text: the prose of a page, a docstring, an error message, a line of --help.
+`texts` finds the docstrings and messages of a Python file.
 """
 
+import ast
 import re
 
 # Regular expressions of complete words, and what to write instead.
@@ -17,7 +19,7 @@ REPLACEMENTS = {
     r"(left|leave|leaves) away": "drop or leave out",
     r"(is|are|was|be|all|still) sound|unsound": "intact or complete; or damaged",
     r"as (it is|it was|they are|they were)": "unchanged",
-    r"(is|are|was|when|writes|written) whole": "complete",
+    r"(is|are|was|when|writes|written) whole(?! number)": "complete",
     r"by what": "how or by which",
     r"anew": "again",
 }
@@ -34,3 +36,13 @@ def faults(text: str) -> list[str]:
         for pattern, use in _PATTERNS.items()
         for match in pattern.finditer(line)
     ]
+
+
+def texts(source):
+    """Each string of a Python file: docstrings, messages with X for inserted values, and others."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+            yield "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
