@@ -115,7 +115,7 @@ def test_an_override_without_a_config_says_that_the_config_is_missing(tmp_path, 
     _, last = refusal(capsys, "--config.seed=1")
     assert "--config.seed changes a field, but the command names no config; add --config" in last
     _, last = refusal(capsys, f"--workdir={tmp_path}", "--config.evaluation=quick")
-    assert f"no config is named and {tmp_path} holds no config.json" in last
+    assert f"the command names no config, and {tmp_path} has no config.json" in last
 
 
 def test_flag_files_are_read_before_the_config_is_looked_for(tmp_path, capsys):

@@ -55,7 +55,7 @@ def test_values_have_the_types_of_their_fields(config):
     "sweeps, seeds, what",
     [
         (["beta2=1,2"], [], "no field beta2; did you mean"),
-        (["epsilon=0.1,0.2"], [], "can be threat.epsilon or attack.epsilon or"),
+        (["epsilon=0.1,0.2"], [], "fits several fields, threat.epsilon, attack.epsilon"),
         (["beta1"], [], "expected FIELD=VALUE,VALUE"),
         (["beta1=0.1,"], [], "expected FIELD=VALUE,VALUE"),
         (["beta1=high"], [], "'high' for method.beta1; expected float"),

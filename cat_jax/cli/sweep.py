@@ -162,7 +162,7 @@ def _path(name: str) -> str:
     if not paths:
         raise UsageError(settings.unknown_field(name))
     if len(paths) > 1:
-        raise UsageError(f"{name!r} fits {' and '.join(paths)}; give the full path.")
+        raise UsageError(f"{name!r} fits several fields, {', '.join(paths)}; give a full path.")
     if FIELDS[paths[0]].derived:
         raise UsageError(settings.derived_field(paths[0]))
     return paths[0]
