@@ -129,7 +129,7 @@ def finish(state: TrainState, metrics: Metrics, average_decay: float) -> tuple[T
 def pmap_step(train_step: StepFn, devices: list[jax.Device] | None = None) -> StepFn:
     """Runs a step on all devices with `jax.pmap`; the batch is [D, B/D, ...].
 
-    State and key are replicated. Each process passes the batches of its own devices.
+    State and key are replicated. Each process passes the batches of its devices.
     """
     return jax.pmap(
         train_step,
