@@ -49,7 +49,7 @@ def test_the_banner_describes_the_run_in_80_columns(tmp_path, monkeypatch):
     for text in (
         f"cat_jax {cat_jax.__version__}: train and evaluate synthetic:cat_cent",
         "10 classes, 8x8x3; 224 training, 32 validation and 64 test images",
-        "classifier SmallCNN, mask network SmallMask",
+        "classifier TinyClassifier, mask network TinyMask",
         "cat_cent, released conventions, seed 0",
         "threat model L-infinity, training radius 0.15, test radius 0.15",
         "training 12 steps of 16 images (0.857 epochs); 2 attack steps of",

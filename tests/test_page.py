@@ -55,7 +55,7 @@ def test_the_top_of_the_page_states_threat_model_training_time_and_hardware(fini
     assert facts["Threat model"] == (
         "L-infinity, training radius 0.15, test radius 0.15; images in [0, 1]"
     )
-    assert facts["Network"] == "SmallCNN, mask network SmallMask"
+    assert facts["Network"] == "TinyClassifier, mask network TinyMask"
     assert facts["Training"] == "12 steps of 16 images (0.857 epochs)"
     assert facts["Checkpoints"] == "best = last at step 12; best is chosen on validation images"
     assert re.fullmatch(r"training steps \d+ s, attacks \d+ s", facts["Time"])

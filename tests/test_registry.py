@@ -120,7 +120,7 @@ class NoDefault(nn.Module):
 def test_a_network_that_training_cannot_run_is_refused_with_the_remedy():
     with pytest.raises(UsageError, match=r"Needs returns \(2, 16\) for images of \(2, 4, 4, 1\); "):
         init(Needs("logits"))
-    with pytest.raises(UsageError, match="Needs has variables in cache; training keeps params"):
+    with pytest.raises(UsageError, match="Needs has variables in cache; training supports params"):
         init(Needs("cache"))
     with pytest.raises(
         UsageError, match="NormOfOneMode has batch norm but no argument train; write"
