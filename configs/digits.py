@@ -34,7 +34,8 @@ def get_config(variant: str = "cat_cent") -> ConfigDict:
     config.mask_optimizer.learning_rate = 1e-4
     config.validation.every_epochs = 10
     config.validation.step_size = "epsilon/5"
-    config.evaluation = "natural,fgsm,pgd20,pgd100,cw_inf"  # Square takes longer than training.
+    # Without Square, which takes longer than training.
+    config.evaluation = "natural,fgsm,pgd20,pgd100,cw_inf,curve"
     config.test.step_size = "epsilon/10"
     config.test.batch_size = 360
     config.log_every = 10

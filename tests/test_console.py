@@ -1,5 +1,6 @@
 """What the terminal shows: banner, progress, colours, commands, signals."""
 
+import importlib
 import io
 import logging
 import os
@@ -13,7 +14,7 @@ import small_runs
 
 import cat_jax
 from cat_jax import __main__
-from cat_jax.cli import banner
+from cat_jax.cli import banner, command_line
 from cat_jax.evaluation import attack_progress
 from cat_jax.runtime import signals, terminal
 
@@ -189,3 +190,24 @@ def test_the_list_of_commands_needs_no_jax():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"cat_jax {cat_jax.__version__}\n"
     assert "cat_jax" in done.stderr and " jax" not in done.stderr
+
+
+@pytest.mark.parametrize("name", [*__main__.COMMANDS])
+def test_the_help_of_a_command_fits_a_screen_and_begins_with_examples(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    module = importlib.import_module(
+        f"cat_jax.{name}" if name in ("main", "weights.export") else f"cat_jax.{name}.__main__"
+    )
+    if name == "main":
+        text = command_line.help_text(module.__doc__)
+    else:
+        monkeypatch.setattr(sys, "argv", [name, "--help"])
+        with pytest.raises(SystemExit) as stopped:
+            module.main()
+        assert stopped.value.code == 0
+        text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert len(lines) <= 40 and all(len(line) <= 80 for line in lines), text
+    assert text.count(f"\n    python -m cat_jax.{name} ") + text.count(f"{name}\n") >= 1
+    first = text.index(f"\n    python -m cat_jax.{name}")
+    assert all(first < text.index(flag) for flag in ("\n  --", "\noptions") if flag in text)

@@ -118,9 +118,7 @@ def test_the_gallery_shows_delta_and_the_masked_delta_in_colours(tmp_path):
     ((name, tiles),) = gallery.rows
     pixels = [matplotlib.image.imread(io.BytesIO(tile.png))[..., :3] for tile in tiles]
     assert name == "class 3" and gallery.radius == "0.2"
-    assert [tile.text for tile in tiles] == [
-        *("class 3", "", "class 5", "mean 0.38", "", "class 3")
-    ]
+    assert [tile.text for tile in tiles] == [*("class 3", "", "class 5", "0.38", "", "class 3")]
     assert [tile.is_wrong for tile in tiles] == [False, False, True, False, False, False]
     np.testing.assert_allclose(pixels[0], 0.5, atol=0.01)
     np.testing.assert_allclose(pixels[2][0, 0], 0.7, atol=0.01)

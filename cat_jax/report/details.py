@@ -74,13 +74,12 @@ def _verdict(check: Line) -> str:
 
 def costs_grid(workdir: pathlib.Path) -> Grid:
     """The cost of each attack on each set of weights."""
-    head = ["", "images", "attacked", "correct", "passes/image", "seconds"]
+    head = ["", "images", "attacked", "passes/image", "seconds"]
     rows = []
     for name, line in _named(tables.read(workdir, "results")):
-        number, outcome = line["conditions"]["num_examples"], line["outcome"]
-        counts = [outcome["num_attacked"], round(outcome["accuracy"] * number)]
+        images, outcome = labels.images(line["conditions"]), line["outcome"]
         cost = [f"{outcome['mean_queries']:.0f}", f"{outcome['seconds']:.1f}"]
-        rows.append([name, labels.images(line["conditions"]), *map(str, counts), *cost])
+        rows.append([name, images, str(outcome["num_attacked"]), *cost])
     return Grid("costs", "", head, rows)
 
 

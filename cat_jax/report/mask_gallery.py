@@ -94,7 +94,7 @@ def _row(views: Mapping[str, np.ndarray], i: int, radius: float) -> list[Tile]:
         _mapped(mask * delta, "RdBu", -radius, radius),
         _photo(calibrated),
     ]
-    texts = ["", "", "", f"mean {mask.mean():.2f}", "", ""]
+    texts = ["", "", "", f"{mask.mean():.2f}", "", ""]
     tiles = [Tile(_png(image), text) for image, text in zip(images, texts, strict=True)]
     for order, column in enumerate(CLASSIFIED_COLUMNS):
         predicted = views["predicted"][i, order]
