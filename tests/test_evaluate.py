@@ -46,7 +46,9 @@ def split(variables):
 
 
 def evaluator(batch_size=32, num_devices=1):
-    return Evaluator(Linear(), 0, batch_size, jax.local_devices()[:num_devices])
+    return Evaluator(
+        Linear().apply, jax.random.key(0), batch_size, jax.local_devices()[:num_devices]
+    )
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 69, 70, 71, 500])
@@ -301,7 +303,7 @@ def test_noise_differs_between_attacks_seeds_and_examples(variables, split):
             jax.debug.callback(seen.append, jax.random.key_data(keys))
             return images
 
-        run = Evaluator(Linear(), seed, 70, jax.local_devices()[:1])
+        run = Evaluator(Linear().apply, jax.random.key(seed), 70, jax.local_devices()[:1])
         run(variables, NamedAttack(name, recording), split)
         jax.effects_barrier()
         return {tuple(key) for key in np.array(seen[0])}

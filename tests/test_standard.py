@@ -47,7 +47,7 @@ def problem(num_classes=10, num_examples=130):
 
 def cascade(net, variables, split, *, batch_size=64, num_devices=1, epsilon=EPSILON, **budget):
     """Results by name: natural accuracy, and AutoAttack's four, each after the one before."""
-    run = Evaluator(net, 0, batch_size, jax.local_devices()[:num_devices])
+    run = Evaluator(net.apply, jax.random.key(0), batch_size, jax.local_devices()[:num_devices])
     named = NamedAttack("natural", None)
     results = {"natural": run(variables, named, split)}
     for name, attack in attacks.standard_attacks(epsilon=epsilon, **(SHORT | budget)).items():

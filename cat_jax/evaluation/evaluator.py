@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
@@ -31,6 +30,7 @@ from cat_jax.runtime import processes
 from cat_jax.storage import provenance
 from cat_jax.types import DEVICES, Array, PyTree
 
+ApplyFn = Callable[..., Any]  # (variables, images) -> logits, such as `module.apply`.
 __all__ = ["SLACK", "Evaluator", "NamedAttack", "attack_batch"]
 
 
@@ -50,20 +50,27 @@ class Evaluator:
     """A classifier's accuracies; each attack is compiled once and serves every checkpoint.
 
     An attack is its function and its arguments: two with one name are two attacks. Noise belongs
-    to (seed, name of the attack, index in the data set): flags depend neither on the batch size
+    to (key, name of the attack, index in the data set): flags depend neither on the batch size
     nor on the number of devices and processes. Batches are of one shape; where an attack has
     fewer images than half of that, of the half, a quarter and so on.
     """
 
     def __init__(
         self,
-        classifier: nn.Module,
-        seed: int,
+        apply: ApplyFn,
+        key: Array,
         batch_size: int,
         devices: Sequence[jax.Device],
     ) -> None:
-        self._classifier = classifier
-        self._seed = seed
+        """Compiles nothing yet.
+
+        Args:
+          apply: (variables, images) -> logits, such as `module.apply` of a Flax module.
+          key: of all noise, as `jax.random.key(0)` makes it.
+          batch_size: images that are attacked at a time, on all devices together.
+          devices: that share each batch.
+        """
+        self._apply, self._key = apply, key
         self._batch_size, self._devices = batch_size, devices
         mesh = Mesh(np.array(devices), (DEVICES,))
         self._split = NamedSharding(mesh, PartitionSpec(DEVICES))
@@ -148,7 +155,7 @@ class Evaluator:
         started, name, conditions = time.monotonic(), job.named.name, job.named.conditions
         indices = np.arange(len(split.labels)) if indices is None else indices
         variables = processes.spread(variables, self._replicated)
-        key = jax.random.fold_in(jax.random.key(self._seed), zlib.crc32(name.encode()))
+        key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
         images = open_images(job.place, split, job.keep)
         is_new = images is not None and images.is_new
         blank = results.unknown(split.labels, indices)
@@ -208,7 +215,7 @@ class Evaluator:
         identity = named.identity
         compiled = self._compiled.get((identity, named.queries))
         if identity is None or compiled is None:
-            attack = functools.partial(attack_batch, self._classifier, named)
+            attack = functools.partial(attack_batch, self._apply, named)
             compiled = jax.jit(attack, out_shardings=self._replicated)
             if identity is not None:
                 self._compiled[identity, named.queries] = compiled
@@ -216,7 +223,7 @@ class Evaluator:
 
 
 def attack_batch(
-    classifier: nn.Module,
+    apply: ApplyFn,
     named: NamedAttack,
     epsilon: Array | None,
     variables: PyTree,
@@ -230,7 +237,7 @@ def attack_batch(
     At full float32 precision: matrix units would otherwise round to fewer bits.
 
     Args:
-      classifier, variables: the network and its parameters and statistics.
+      apply, variables: the network, and its parameters and statistics.
       named: the attack.
       epsilon: radius in place of the attack's own; None: its own.
       key: of the attack; that of an image derives from it and its index.
@@ -238,7 +245,7 @@ def attack_batch(
       labels, indices: [B].
     """
     with jax.default_matmul_precision("highest"):
-        logits_fn = Partial(classifier.apply, variables)
+        logits_fn = Partial(apply, variables)
         natural = to_unit(images)
         queries = jnp.full(labels.shape, named.queries, jnp.int32)
         attack = named.attack if epsilon is None else named.at(epsilon).attack

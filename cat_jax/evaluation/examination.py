@@ -71,8 +71,9 @@ class Examination:
         self._test, self._split = dataset.test, dataset.test.take(self._indices)
         self._resolved, self._config = config, settings.fingerprint(config)
         run_folder.write_evaluation_config(workdir, self._config, settings.as_dict(config))
+        key = jax.random.key(config.seed)
         self._evaluator = Evaluator(
-            experiment.classifier, config.seed, config.test.batch_size, devices
+            experiment.classifier.apply, key, config.test.batch_size, devices
         )
         self._progress = AttackProgress()
         self._device = devices[0].device_kind

@@ -1,15 +1,20 @@
 """The attacks of validation and of the tables, ready to run."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
+from cat_jax.errors import UsageError
 from cat_jax.experiment import suites
 from cat_jax.experiment.suites import Listed
 from cat_jax.runtime.registry import EvaluationAttack, plugins_of, records_of
+from cat_jax.types import Array
 
 NATURAL = NamedAttack("natural", None)
 
@@ -64,5 +69,24 @@ def _build(listed: Listed, after: NamedAttack | None) -> NamedAttack:
     attack: Any = functools.partial(function, **listed.arguments)
     if listed.num_restarts:
         attack = attacks.restarts(attack, listed.num_restarts)
+    if ":" in listed.name:
+        _try(listed.name, attack)
     plugins = plugins_of(record) if record else {}
     return NamedAttack(listed.name, attack, after, listed.queries, plugins)
+
+
+def _try(word: str, attack: Callable[..., Any]) -> None:
+    """Traces an attack whose arguments the user has named, since training comes before it.
+
+    Raises:
+      UsageError: for an argument that the attack does not have, or a value that it does not take.
+    """
+
+    def logits_fn(images: Array) -> Array:
+        return jnp.zeros((len(images), 1000)) + images.sum()
+
+    shapes = (jnp.zeros((1, 2, 2, 1)), jnp.zeros(1, jnp.int32), jax.random.key(0))
+    try:
+        jax.eval_shape(functools.partial(attack, logits_fn), *shapes)
+    except (UsageError, TypeError) as error:
+        raise UsageError(f"config.evaluation has {word!r}: {error}") from error

@@ -3,6 +3,7 @@
 `evaluation_attacks` builds them. What reads results takes their conditions from here, without JAX.
 """
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cat_jax.errors import UsageError, check_choice
-from cat_jax.experiment.limits import MAX_RADIUS
+from cat_jax.experiment.limits import MAX_RADIUS, read_radius
 from cat_jax.experiment.settings import chosen_fields
 from cat_jax.runtime.registry import EvaluationAttack, records_of
 from cat_jax.storage import lines
@@ -53,6 +54,29 @@ class Listed:
 
 NATURAL = Listed("natural")
 
+# Attacks that take arguments by name, and those that differ from the defaults of the functions.
+# "pgd:num_steps=50,restarts=10" is a word of `config.evaluation`.
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "fgsm": {},
+    "pgd": {"num_steps": 20},
+    "cw_linf": {"num_steps": 30},
+    "apgd": {"num_steps": 100},
+    "apgd_t": {"num_steps": 100, "num_targets": 9},
+    "fab_t": {"num_steps": 100, "num_targets": 9},
+    "square": {"num_queries": STANDARD_QUERIES},
+}
+
+
+def words(evaluation: str) -> list[str]:
+    """The words of `config.evaluation`. A comma between the arguments of an attack ends no word."""
+    found: list[str] = []
+    for part in evaluation.split(","):
+        if "=" in part and ":" not in part and found and ":" in found[-1]:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
 
 def listed(config: ConfigDict) -> list[Listed]:
     """The attacks that `config.evaluation` names, each behind the one that it follows.
@@ -78,7 +102,9 @@ def listed(config: ConfigDict) -> list[Listed]:
         suites["standard"] = ["natural", *(attack.name for attack in standard)]
     known |= _registered(config.test, known, suites)
     chosen: dict[str, Listed] = {}
-    for word in config.evaluation.split(","):
+    for word in words(config.evaluation):
+        if ":" in word:
+            known[word] = _with_arguments(word, config.test)
         check_choice("config.evaluation", word, dict.fromkeys([*suites, *known]))
         for name in suites.get(word, [word]):
             chain = [known[name]]
@@ -93,12 +119,63 @@ def curve(config: ConfigDict) -> tuple[Listed, list[float]] | None:
 
     It is the PGD-20 of the tables; its radii are multiples of the one of the tests.
     """
-    if not {"curve", "paper"} & set(config.evaluation.split(",")):
+    if not {"curve", "paper"} & set(words(config.evaluation)):
         return None
     pgd = next(attack for attack in _paper(config.test) if attack.name == "pgd20")
     most = MAX_RADIUS[config.test.norm]
     radii = sorted({min(share * config.test.epsilon, most) for share in CURVE_SHARES})
     return dataclasses.replace(pgd, name=lines.CURVE), radii
+
+
+def _with_arguments(word: str, settings: ConfigDict) -> Listed:
+    """The attack "NAME:ARGUMENT=VALUE,..." at the radius of the tests, on what is still right.
+
+    Raises:
+      UsageError: for a function that takes none, or an argument without a value.
+    """
+    name, _, text = word.partition(":")
+    check_choice(f"the attack of config.evaluation={word!r}", name, FUNCTIONS)
+    given = dict(_argument(word, part, settings) for part in text.split(","))
+    num_restarts = given.pop("restarts", 0)
+    arguments = {"epsilon": settings.epsilon} | FUNCTIONS[name] | given
+    if name in ("pgd", "fgsm"):
+        arguments = {"norm": settings.norm} | arguments
+    elif settings.norm != "linf":
+        raise UsageError(f"{word} attacks in L-infinity balls only; the norm is {settings.norm}.")
+    if name in ("pgd", "cw_linf"):  # The step size keeps its ratio to the radius.
+        share = settings.step_size / settings.epsilon
+        arguments = {"step_size": share * arguments["epsilon"]} | arguments
+    queries = _forward_passes(name, arguments)
+    queries = num_restarts * (queries + 1) if num_restarts else queries
+    function = "square_counted" if name == "square" else name
+    return Listed(word, function, arguments, num_restarts, "natural", queries)
+
+
+def _argument(word: str, part: str, settings: ConfigDict) -> tuple[str, Any]:
+    """An argument and its value: a number, True or False, or a radius such as 8/255."""
+    name, _, value = part.partition("=")
+    if name in ("epsilon", "step_size"):
+        return name, read_radius("evaluation", value, settings.norm, settings.epsilon)
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise UsageError(
+            f"config.evaluation has {part!r} in {word!r}; expected ARGUMENT=VALUE, such as "
+            "pgd:num_steps=50,restarts=10."
+        ) from None
+
+
+def _forward_passes(function: str, arguments: Mapping[str, Any]) -> int:
+    """Forward passes on each image, where the attack does not count them itself.
+
+    APGD and FAB make one on the natural images; FAB makes two for each step.
+    """
+    steps, targets = arguments.get("num_steps", 1), arguments.get("num_targets", 1)
+    return {
+        "apgd": 1 + (steps + 1) * arguments.get("num_restarts", 1),
+        "apgd_t": 1 + targets * (steps + 1),
+        "fab_t": 1 + targets * 2 * steps,
+    }.get(function, steps)
 
 
 def _registered(
@@ -160,13 +237,14 @@ def _standard(settings: ConfigDict) -> list[Listed]:
     ball: dict[str, Any] = dict(epsilon=settings.epsilon)
     num_steps, num_targets = 100, 9
     targets = dict(num_targets=num_targets)
-    # Forward passes: one on the natural images, then at each point, of which FAB looks at two.
-    run = num_steps + 1
     steps = ball | dict(num_steps=num_steps)
+    members = [
+        ("apgd_ce", "apgd", steps, "natural"),
+        ("apgd_t", "apgd_t", steps | targets, "apgd_ce"),
+        ("fab_t", "fab_t", steps | targets, "apgd_t"),
+    ]
     return [
-        Listed("apgd_ce", "apgd", steps, after="natural", queries=1 + run),
-        Listed("apgd_t", "apgd_t", steps | targets, 0, "apgd_ce", 1 + num_targets * run),
-        Listed("fab_t", "fab_t", steps | targets, 0, "apgd_t", 1 + num_targets * 2 * num_steps),
+        *(Listed(n, f, a, 0, after, _forward_passes(f, a)) for n, f, a, after in members),
         _square("standard", settings, after="fab_t"),
     ]
 

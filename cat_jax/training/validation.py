@@ -36,8 +36,9 @@ class Validator:
         self._trains_adversarially = experiment.method.classifier_views != ("natural",)
         self._attack, self._probe = validation_attacks(config)
         self._batch_size = config.test.batch_size
+        key = jax.random.key(config.seed)
         self._evaluator = Evaluator(
-            experiment.classifier, config.seed, config.test.batch_size, devices
+            experiment.classifier.apply, key, config.test.batch_size, devices
         )
 
     def __call__(self, state: TrainState) -> dict[str, float]:
