@@ -36,10 +36,11 @@ def checks_summary(workdir: pathlib.Path, stream: TextIO) -> str:
         return f"All checks passed ({len(checks)}). {_hint(workdir)}"
     head = f"{num_failed} of {len(checks)} checks FAILED: an accuracy may be too high."
     head = f"{terminal.coloured(head, terminal.RED, stream)}\n{_hint(workdir)}"
-    texts = [_explained(of_name, stream) for of_name in failed.values()]
-    others = ", ".join([*failed][MAX_EXPLAINED:])
-    more = [terminal.coloured(f"Also FAILED: {others}.", terminal.RED, stream)] if others else []
-    return "\n".join([*texts[:MAX_EXPLAINED], *more, head])
+    texts = [_explained(lines, stream) for lines in [*failed.values()][:MAX_EXPLAINED]]
+    if others := [*failed][MAX_EXPLAINED:]:
+        text = f"Also FAILED: {', '.join(others)}."
+        texts.append(terminal.coloured(text, terminal.RED, stream))
+    return "\n".join([*texts, head])
 
 
 def _hint(workdir: pathlib.Path) -> str:
@@ -85,11 +86,11 @@ def costs_grid(workdir: pathlib.Path) -> Grid:
 
 def _named(results: Sequence[Line]) -> list[tuple[str, Line]]:
     """Lines of results.jsonl with labels such as "best pgd20 at 0.15", without curves."""
-    kept = [id(line) for line in tables.distinct(results)]
+    ids = [id(line) for line in tables.distinct(results)]
     weights = [
         (name, line)
         for name, line in zip(labels.all_weights(results), results, strict=True)
-        if id(line) in kept and not lines.is_curve(line)
+        if id(line) in ids and not lines.is_curve(line)
     ]
     attacks = labels.attacks([line["conditions"] for _, line in weights])
     return [(f"{name} {text}", line) for (name, line), text in zip(weights, attacks, strict=True)]

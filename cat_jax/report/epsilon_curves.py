@@ -48,10 +48,10 @@ def curves(results: Sequence[Line]) -> list[Curve]:
     Args:
       results: lines of results.jsonl with conditions.
     """
-    kept = [id(line) for line in tables.distinct(results) if lines.is_curve(line)]
+    ids = [id(line) for line in tables.distinct(results) if lines.is_curve(line)]
     groups: dict[tuple[str, str, int], list[Line]] = {}
     for name, line in zip(labels.all_weights(results), results, strict=True):
-        if id(line) not in kept:
+        if id(line) not in ids:
             continue
         conditions = line["conditions"]
         group = (name, labels.images(conditions), conditions["seed"])

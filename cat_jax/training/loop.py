@@ -202,9 +202,9 @@ class _Run:
                 self._save(best, state, 1, {"score": total, **scores})
         mask = self.log.latest.get("mask", 1.0)  # Over the steps of the last line of the log.
         self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
-        mask_text = f", mean mask {mask:.2f}" if state.mask_net.params else ""
+        mask_text = f", mask {mask:.2f}" if state.mask_net.params else ""
         split = {"test": "Test split"}.get(self.config.selection, "Validation")
-        logger.info("%s, epoch %.4g: %s%s", split, epoch, describe(scores), mask_text)
+        logger.info("%s, epoch %.3g: %s%s", split, epoch, describe(scores), mask_text)
         for text in self.validator.warnings(self.log.lines()):
             logger.warning("%s", text)
         self.log.restart_clock()
