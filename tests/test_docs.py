@@ -134,9 +134,6 @@ NOT_YET = {
     "cat_jax/storage/lines.py",
     "cat_jax/storage/metrics.py",
     "cat_jax/storage/saving.py",
-    "cat_jax/theory/counterexamples.py",
-    "cat_jax/theory/drawings.py",
-    "cat_jax/theory/theory_page.py",
     "cat_jax/training/loop.py",
     "cat_jax/weights/fit.py",
 }

@@ -1,4 +1,4 @@
-"""Classifiers for which the theorems fail as they are stated."""
+"""Classifiers for which the theorems fail as stated."""
 
 import numpy as np
 

@@ -113,7 +113,7 @@ def _draw_learned(axes: Axes, name: str, objectives: Sequence[str], theory: Theo
 
 
 def two_counterexamples(theory: Theory) -> Figure:
-    """Draws the counterexample to each theorem as it is stated."""
+    """Draws the counterexample to each theorem as stated."""
     figure = Figure(figsize=(11, 6.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_nearby(left, theory)

@@ -11,7 +11,7 @@ from cat_jax.theory.text import Section
 PICTURES = {
     "theory_counterexamples": (
         "Theorem 1",
-        "Counterexamples to both theorems as they are stated",
+        "Counterexamples to both theorems as stated",
         "Left, Theorem 1: a classifier that equals the oracle near the data and differs far away. "
         "Right, Theorem 2: two classifiers that are correct wherever f_oracle(X') = Y.",
     ),
@@ -19,7 +19,7 @@ PICTURES = {
         "Theorem 2",
         "Both theorems on random classifiers, one point each",
         "Left, Theorem 1: no classifier lies above the diagonal. Right, Theorem 2: the crosses "
-        "exceed the bound as it is stated.",
+        "exceed the bound as stated.",
     ),
     "theory_balls": (
         "Learned",
