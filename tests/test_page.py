@@ -259,7 +259,7 @@ def test_formulas_are_pictures(pages):
 def test_the_theory_has_its_pictures_in_their_places(pages):
     found = re.findall(r"<h2>(.*?)</h2>|<img .*alt=\"(.*?)\"", pages["theory"])
     assert ["".join(parts) for parts in found] == [
-        *("Theorem 1: &lt;", "Counterexamples to both theorems as they are stated"),
+        *("Theorem 1: &lt;", "Counterexamples to both theorems as stated"),
         *("Theorem 2: the upper bound", "Both theorems on random classifiers, one point each"),
         *("Learned boundaries", "Boundaries learned with and without the constraint"),
         "Boundaries learned by every objective",
