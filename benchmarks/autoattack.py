@@ -29,14 +29,10 @@ import torch
 import torch_networks
 import torchattacks
 from jax.tree_util import Partial
-from ml_collections import ConfigDict
 
 from cat_jax import attacks, data
 from cat_jax.errors import UsageError
-from cat_jax.experiment import run_config, settings
-from cat_jax.experiment.experiment import build_experiment
-from cat_jax.storage import checkpoint, run_folder
-from cat_jax.training import validation
+from cat_jax.weights import trained
 
 NUM_STEPS, NUM_QUERIES = 100, 5000  # AutoAttack's, and those of `attacks.standard`.
 SLACK = 1e-6  # By which float32 may leave the ball.
@@ -93,11 +89,9 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
       UsageError: if there is no such run, or its network has no PyTorch twin.
       RuntimeError: if the two networks differ, or an attack broke its rules.
     """
-    if run_folder.read_config(options.workdir) is None:
-        raise UsageError(f"{options.workdir} holds no config.json; name a run: --workdir=runs/x.")
-    config = settings.resolve(run_config.get_config(str(options.workdir)))
+    run = trained.load(options.workdir, options.checkpoint)
+    config, classifier, variables = run.config, run.classifier.network, run.classifier.variables
     dataset = data.load(config.dataset, options.data_dir or config.data_dir)
-    classifier, variables, step = restore(config, dataset, options)
     epsilon = config.test.epsilon
     split = chosen(dataset.test, options.num_examples)
     images, labels = np.asarray(data.to_unit(split.images)), split.labels
@@ -129,7 +123,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "classifier": config.classifier.name,
         "variant": config.variant,
         "checkpoint": options.checkpoint,
-        "step": step,
+        "step": run.step,
         "epsilon": epsilon,
         "num_examples": len(labels),
         "as_shipped": options.as_shipped,
@@ -146,18 +140,6 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "versions": {name: metadata.version(name) for name in PACKAGES if known(name)},
     }
-
-
-def restore(
-    config: ConfigDict, dataset: data.Dataset, options: argparse.Namespace
-) -> tuple[Any, Any, int]:
-    """The run's classifier, the variables in its checkpoint, and their step."""
-    experiment = build_experiment(config, dataset.spec, jax.local_devices()[:1])
-    found = checkpoint.newest(options.workdir / "checkpoints" / options.checkpoint)
-    if found is None:
-        raise UsageError(f"{options.workdir} holds no checkpoint {options.checkpoint}/.")
-    state = checkpoint.restore(found, jax.eval_shape(experiment.init))
-    return experiment.classifier, validation.weights(state)[""], found.step
 
 
 def chosen(split: data.Split, num_examples: int) -> data.Split:

@@ -28,7 +28,7 @@ from absl import logging as absl_logging
 
 from cat_jax.cli import command_line, exit_status, modes
 from cat_jax.cli.command_line import CONFIG, MODE, WEIGHTS, WORKDIR
-from cat_jax.runtime import backend, processes, terminal
+from cat_jax.runtime import backend, cluster, processes, terminal
 
 flags.adopt_module_key_flags(command_line)  # For --help.
 
@@ -53,7 +53,7 @@ def start() -> None:
     backend.start_fast()
     if command_line.DETERMINISTIC.value:
         backend.compute_deterministically()
-    processes.start(
+    cluster.start(
         command_line.COORDINATOR.value,
         command_line.NUM_PROCESSES.value,
         command_line.PROCESS_ID.value,

@@ -65,9 +65,8 @@ def variants(*tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
 def get_config() -> ConfigDict:
     """Returns every field with its default, locked, so that a misspelt field is an error."""
     config = ConfigDict()
-    config.seed = (
-        0  # Seeds initialisation, batch order, augmentation, noise and the validation split.
-    )
+    # Seeds initialisation, batch order, augmentation, noise and the validation split.
+    config.seed = 0
     config.variant = ""  # The config file sets it, and every result records it.
     # Where the paper and the published code differ, "released" follows the code, "paper" the text.
     # `recipe` chooses among their settings for "cifar", "wide_resnet" and "mnist".
@@ -81,10 +80,34 @@ def get_config() -> ConfigDict:
     # Your modules that register networks, methods, attacks or data sets: --plugin=MODULE.
     config.plugins = ()
 
-    # Data. Sizes are numbers of examples.
-    config.dataset = (
-        "digits"  # digits, mnist, cifar10, cifar100, synthetic, or own for your images.
-    )
+    _set_data(config)
+    _set_networks(config)
+    config.method = _method()
+    config.attack = _attack()
+    # Adversarial weight perturbation: each kernel moves by gamma times its norm. 0: none.
+    config.awp = ConfigDict({"gamma": 0.0, "warmup_epochs": 0})
+
+    _set_optimisation(config)
+    config.optimizer = _optimizer()
+    config.mask_optimizer = _optimizer()
+    config.validation = _validation()
+
+    # Attacks on the test split (sec. 5.1): paper, standard (AutoAttack), quick, curve, none, names
+    # of attacks, or several of these: "paper,standard", "natural,square".
+    config.evaluation = "paper"
+    config.test = _test()
+
+    # Logs and checkpoints, in steps. Validations and the end of training write checkpoints too.
+    config.log_every = 50
+    config.save_every = 500
+    config.keep_checkpoints = 2  # Checkpoints in last/; two, so that a damaged one costs little.
+    config.lock()
+    return config
+
+
+def _set_data(config: ConfigDict) -> None:
+    """Sets the data. Sizes are numbers of examples."""
+    config.dataset = "digits"  # digits, mnist, cifar10, cifar100, synthetic; own: your images.
     # Folder of prepared data sets; "" is $CAT_JAX_DATA, or else ~/tensorflow_datasets. With own, a
     # folder of images or an .npz file.
     config.data_dir = ""
@@ -93,7 +116,10 @@ def get_config() -> ConfigDict:
     config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.1),
     # or "crop_flip_zero": the same with zero padding, as in TRADES, MART and FAT.
 
-    # Networks (sec. 5.1). The classifier applies mean and std, which are on the [0, 1] scale.
+
+def _set_networks(config: ConfigDict) -> None:
+    """Sets the networks (sec. 5.1), and how a step computes them."""
+    # The classifier applies mean and std, which are on the [0, 1] scale.
     config.classifier = ConfigDict({"name": "SmallCNN", "mean": (), "std": ()})
     config.classifier.depth = 34  # WideResNet only: 6n + 4.
     config.classifier.widen_factor = 10  # WideResNet only.
@@ -106,12 +132,12 @@ def get_config() -> ConfigDict:
     # images, validations and tests stay float32.
     config.precision = "float32"
     config.remat = False  # Recompute each block in backward passes: less memory, one more forward.
-    config.average_decay = (
-        0.0  # Decay of a moving average of the classifier, evaluated too; 0: none.
-    )
+    config.average_decay = 0.0  # Of a moving average of the classifier, evaluated too; 0: none.
 
-    # Method (Algorithm 1, and the paper's appendix for the others).
-    config.method = method = ConfigDict()
+
+def _method() -> ConfigDict:
+    """Returns the method (Algorithm 1, and the paper's appendix for the others)."""
+    method = ConfigDict()
     method.name = "cat"  # standard, at, trades, mart, fat, alp, mma, cat.
     method.beta = 5.0  # Weight of the divergence in theta's loss (Eq. 13), in TRADES and in FAT.
     method.beta1 = 0.05  # Weight of the cross-entropy in phi's loss (Eq. 14).
@@ -124,9 +150,12 @@ def get_config() -> ConfigDict:
     method.pairing = "norm"  # Pairing of logits: "norm" (the paper's appendix) or "mean_square".
     method.natural_weight = 0.0  # Weights of the two cross-entropies of logit pairing.
     method.adversarial_weight = 1.0
+    return method
 
-    # Training attack (Eq. 9).
-    config.attack = attack = ConfigDict()
+
+def _attack() -> ConfigDict:
+    """Returns the training attack (Eq. 9)."""
+    attack = ConfigDict()
     attack.loss = "cross_entropy"  # Or "margin" (C&W), "kl" (TRADES).
     attack.kappa = 50.0  # Bound of the margin loss, in logits.
     attack.norm = placeholder(str)  # Follows threat.norm.
@@ -140,25 +169,38 @@ def get_config() -> ConfigDict:
     attack.batch_norm = placeholder(str)  # Mode of the attacked classifier.
     attack.closing_forward = placeholder(bool)  # One more forward on the attack's images.
     attack.tau_epochs = (30, 50, 70)  # First epochs, counted from 0, of FAT's tau = 1, 2, 3.
+    return attack
 
-    # Adversarial weight perturbation: each kernel moves by gamma times its norm. 0: none.
-    config.awp = ConfigDict({"gamma": 0.0, "warmup_epochs": 0})
 
-    # Optimisation (sec. 5.1 and the appendix). `batch_size` is over all devices.
+def _set_optimisation(config: ConfigDict) -> None:
+    """Sets the optimisation (sec. 5.1 and the appendix). `batch_size` is over all devices."""
     config.batch_size = 128
     config.num_epochs = 140
     config.num_steps = 0  # Length in steps; 0: num_epochs decides.
     config.steps_per_dispatch = 1  # Steps in one call of the device; more help if steps are short.
     config.num_parts = 1  # Parts of a device's batch over which gradients accumulate.
     config.non_finite = "stop"  # At a loss or update that is not finite; or "skip" the step.
-    config.optimizer = _optimizer()
-    config.mask_optimizer = _optimizer()
 
-    # Validation: natural accuracy and accuracy under an attack, which choose best/.
-    config.validation = validation = ConfigDict()
-    validation.chosen_by = (
-        "sum"  # Or "robust" accuracy only, as in the early stopping of Rice et al.
-    )
+
+def _optimizer() -> ConfigDict:
+    """Returns SGD of the CIFAR experiments, for one network."""
+    optimizer = ConfigDict()
+    optimizer.name = "sgd"  # Or "adam".
+    optimizer.learning_rate = 0.1
+    optimizer.momentum = 0.9  # SGD only.
+    optimizer.weight_decay = 5e-4  # Coupled: added to the gradient before momentum.
+    optimizer.decay = "all"  # Or "kernels", without biases and normalisation.
+    optimizer.schedule = "drops"  # Or "cosine" to 0, "cyclic" with its peak at 2/5 of num_epochs.
+    optimizer.drop_epochs = placeholder(tuple)  # First epochs of the lower rates, counted from 0.
+    optimizer.drop_factors = (0.1,)  # One factor for all drops, or one for each.
+    optimizer.per = "epoch"  # The rate changes at each epoch, or at each "iteration".
+    return optimizer
+
+
+def _validation() -> ConfigDict:
+    """Returns the validation: natural accuracy and accuracy under an attack, which choose best/."""
+    validation = ConfigDict()
+    validation.chosen_by = "sum"  # Or "robust" accuracy only: early stopping of Rice et al.
     validation.every_epochs = 1
     validation.norm = placeholder(str)  # Follows threat.norm.
     validation.epsilon = placeholder(str)  # Follows threat.epsilon.
@@ -166,11 +208,12 @@ def get_config() -> ConfigDict:
     validation.num_steps = 10
     validation.random_start = True
     validation.clip = placeholder(bool)
+    return validation
 
-    # Attacks on the test split (sec. 5.1): paper, standard (AutoAttack), quick, curve, none, names
-    # of attacks, or several of these: "paper,standard", "natural,square".
-    config.evaluation = "paper"
-    config.test = test = ConfigDict()
+
+def _test() -> ConfigDict:
+    """Returns the attacks of the tables (sec. 5.1), on the test split."""
+    test = ConfigDict()
     test.norm = placeholder(str)  # Follows threat.norm.
     test.epsilon = placeholder(str)  # Follows threat.epsilon.
     test.step_size = "0.003"
@@ -185,13 +228,7 @@ def get_config() -> ConfigDict:
     test.num_checked = 64  # Images for the checks of false robustness; 0: none.
     test.save_adversarial = "none"  # Or "float32"; "uint8" rounds to 8 bits and evaluates those.
     test.batch_size = 250
-
-    # Logs and checkpoints, in steps. Validations and the end of training write checkpoints too.
-    config.log_every = 50
-    config.save_every = 500
-    config.keep_checkpoints = 2  # Checkpoints in last/; two, so that a damaged one costs little.
-    config.lock()
-    return config
+    return test
 
 
 def apply_variant(
@@ -208,20 +245,3 @@ def apply_variant(
     config.variant = variant
     config.update_from_flattened_dict(dict(variants[variant]))
     return config
-
-
-def _optimizer() -> ConfigDict:
-    """Returns SGD of the CIFAR experiments, for one network."""
-    optimizer = ConfigDict()
-    optimizer.name = "sgd"  # Or "adam".
-    optimizer.learning_rate = 0.1
-    optimizer.momentum = 0.9  # SGD only.
-    optimizer.weight_decay = 5e-4  # Coupled: added to the gradient before momentum.
-    optimizer.decay = "all"  # Or "kernels", without biases and normalisation.
-    optimizer.schedule = (
-        "drops"  # Or "cosine" to 0, or "cyclic" with its peak at 2/5 of num_epochs.
-    )
-    optimizer.drop_epochs = placeholder(tuple)  # First epochs of the lower rates, counted from 0.
-    optimizer.drop_factors = (0.1,)  # One factor for all drops, or one for each.
-    optimizer.per = "epoch"  # The rate changes at each epoch, or at each "iteration".
-    return optimizer

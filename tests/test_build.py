@@ -226,7 +226,7 @@ def test_a_start_of_its_own_radius_is_refused_in_l2():
         ({"optimizer.per": "batch"}, "available: epoch, iteration"),
         ({"optimizer.decay": "none"}, "available: all, kernels"),
         ({"optimizer.drop_factors": (0.1, 0.2)}, "2 values for 1 drop_epochs"),
-        ({"attack.loss": "kl", "attack.start_radius": "0"}, "the attack would go nowhere"),
+        ({"attack.loss": "kl", "attack.start_radius": "0"}, "so the attack would not move"),
         ({"num_parts": 3}, "does not divide over 1 devices in 3 parts each.*multiple of 3"),
         ({"average_decay": 1.0}, "expected at least 0, less than 1"),
         ({"awp.gamma": -0.1}, "expected at least 0"),

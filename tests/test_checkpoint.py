@@ -92,7 +92,7 @@ def test_an_unfinished_checkpoint_is_not_used(folder):
 def test_where_all_are_damaged_nothing_starts_anew_silently(folder):
     for step in (5, 10):
         (folder / f"{step:08d}" / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match=r"None of the checkpoints in .* is sound"):
+    with pytest.raises(UsageError, match=r"None of the checkpoints in .* is intact"):
         checkpoint.newest(folder)
 
 

@@ -17,6 +17,7 @@ from cat_jax import __main__
 from cat_jax.cli import banner, command_line
 from cat_jax.evaluation import attack_progress
 from cat_jax.runtime import signals, terminal
+from cat_jax.storage.run_folder import RunFolder
 
 
 class Terminal(io.StringIO):
@@ -45,7 +46,8 @@ def test_the_banner_describes_the_run_in_80_columns(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     experiment, dataset, _ = small_runs.experiment(small_runs.config(), 4)
     trained, evaluated = (
-        banner.banner(experiment, dataset, tmp_path, trains=trains) for trains in (True, False)
+        banner.banner(experiment, dataset, RunFolder(tmp_path), trains=trains)
+        for trains in (True, False)
     )
     for text in (
         f"cat_jax {cat_jax.__version__}: train and evaluate synthetic:cat_cent",
@@ -69,7 +71,7 @@ def test_the_banner_shows_both_radii_and_no_attack_of_plain_training(tmp_path):
     for method, radius, more in (("cat", "0.2", {}), ("standard", "0.3", plain)):
         fields = {"test.epsilon": radius} | more
         experiment, dataset, _ = small_runs.experiment(small_runs.config(**fields))
-        lines[method] = banner.banner(experiment, dataset, tmp_path, trains=True)
+        lines[method] = banner.banner(experiment, dataset, RunFolder(tmp_path), trains=True)
     assert "L-infinity, training radius 0.15, test radius 0.2" in lines["cat"]
     assert "L-infinity, test radius 0.3; training without attack" in lines["standard"]
     assert "attack steps" in lines["cat"] and "attack steps" not in lines["standard"]
@@ -161,7 +163,7 @@ def test_a_second_ctrl_c_ends_at_once_and_one_passed_on_by_a_script_does_not(mon
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with caplog.at_level(logging.INFO, "cat_jax"), signals.stop_on_signal() as stop:
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.asked and "Ctrl-C again ends at once" in caplog.text
+        assert stop.requested and "Ctrl-C again ends at once" in caplog.text
         now[0] = 0.1
         os.kill(os.getpid(), signal.SIGINT)
         now[0] = 5.0

@@ -17,7 +17,8 @@ from cat_jax.cli import modes
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import settings
-from cat_jax.storage import checkpoint, files, run_folder, verify
+from cat_jax.storage import checkpoint, files, verify
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.weights import export, trained, weight_files
 
 # What training writes beside the arrays of a checkpoint.
@@ -38,8 +39,8 @@ def workdir(tmp_path_factory):
         checkpoint.save(workdir / "checkpoints" / name, state, META, keep=1)
     files.write_json_lines(workdir / "metrics.jsonl", [{"step": 1}])
     fields = settings.as_dict(settings.resolve(config))
-    run_folder.write_config(workdir, fields, {}, dataset.fingerprint)
-    robustness.evaluate(made, dataset, workdir, devices)
+    RunFolder(workdir).write_config(fields, {}, dataset.fingerprint)
+    robustness.evaluate(made, dataset, RunFolder(workdir), devices)
     return workdir
 
 
@@ -161,7 +162,7 @@ def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path,
 def test_weights_that_do_not_fit_the_config_leave_no_workdir(workdir, tmp_path):
     (file, *_) = export.export(trained.load(workdir), workdir, "safetensors", tmp_path / "w")
     config = small_runs.config(**{"classifier.name": "PreActResNet18"})
-    with pytest.raises(UsageError, match=r"w.safetensors: .*missing.*; the file is of SmallCNN"):
+    with pytest.raises(UsageError, match=r"w.safetensors: .*missing.*; the file holds SmallCNN"):
         modes.evaluate_file(config, tmp_path / "new", str(file))
     assert not (tmp_path / "new").exists()
 
@@ -175,7 +176,7 @@ def of_ones(config, workdir, average=False):
         ones = ones.replace(average={"params": twos, "batch_stats": {}})
     checkpoint.save(workdir / "checkpoints" / "last", ones, META, keep=1)
     fields = settings.as_dict(settings.resolve(config))
-    run_folder.write_config(workdir, fields, {}, dataset.fingerprint)
+    RunFolder(workdir).write_config(fields, {}, dataset.fingerprint)
 
 
 def test_the_average_is_exported_as_what_it_is(tmp_path):

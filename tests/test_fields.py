@@ -18,6 +18,7 @@ from cat_jax.experiment.conventions import CONVENTIONS, FIELDS_SET
 from cat_jax.experiment.fields import BOTH, EVALUATION, FIELDS, TRAINING
 from cat_jax.experiment.limits import NAME, RADIUS, START, radius_text, read_radius
 from cat_jax.step.train_step import PARALLEL
+from cat_jax.storage.run_folder import RunFolder
 
 SCHEMA = default.get_config()
 DEFAULTS = settings.flat(SCHEMA)
@@ -241,7 +242,7 @@ FREE = {"log_every": 7, "test.epsilon": "0.2", "num_steps": 9, "num_epochs": 70,
 @pytest.mark.parametrize("path", FREE)
 def test_a_resumed_run_may_change_what_does_not_touch_the_steps_that_are_done(path):
     existing, config = resolved(digits.get_config), resolved(digits.get_config, {path: FREE[path]})
-    run_config.refuse_other(pathlib.Path("run"), existing, config)
+    run_config.refuse_other(RunFolder(pathlib.Path("run")), existing, config)
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "cyclic"])
@@ -250,14 +251,14 @@ def test_a_schedule_that_stretches_fixes_the_number_of_epochs(schedule):
     existing = resolved(digits.get_config, stretched)
     longer = resolved(digits.get_config, stretched, {"num_epochs": 70})
     with pytest.raises(UsageError, match="num_epochs: 60 there, 70 now"):
-        run_config.refuse_other(pathlib.Path("run"), existing, longer)
+        run_config.refuse_other(RunFolder(pathlib.Path("run")), existing, longer)
 
 
 def test_another_config_is_refused_with_its_differences():
     existing = resolved(digits.get_config)
     other = resolved(digits.get_config, {"threat.epsilon": "8/255", "method.beta": 3.0})
     with pytest.raises(UsageError, match="run was created with a different config") as error:
-        run_config.refuse_other(pathlib.Path("run"), existing, other)
+        run_config.refuse_other(RunFolder(pathlib.Path("run")), existing, other)
     assert "attack.epsilon: 0.15 there, 8/255 now" in str(error.value)
     assert "method.beta: 2.0 there, 3.0 now" in str(error.value)
     assert "test.epsilon: " not in str(error.value)

@@ -12,7 +12,8 @@ import pytest
 
 from cat_jax import errors
 from cat_jax.report import plots
-from cat_jax.storage import files, metrics, run_folder
+from cat_jax.storage import files, lines, metrics
+from cat_jax.storage.run_folder import RunFolder
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = [
@@ -95,7 +96,7 @@ def test_no_source_writes_json_with_nan(path):
 
 def test_a_log_that_resumes_drops_the_lines_beyond_its_step(tmp_path):
     for start, stop in [(0, 3), (2, 4)]:
-        log = metrics.MetricsLog(tmp_path, start)
+        log = metrics.MetricsLog(RunFolder(tmp_path), start)
         for step in range(start + 1, stop + 1):
             log.add(step, {"loss": jnp.float32(step)})
             log.flush(1)
@@ -105,7 +106,7 @@ def test_a_log_that_resumes_drops_the_lines_beyond_its_step(tmp_path):
 
 
 def test_a_line_holds_the_mean_since_the_last_one(tmp_path):
-    log = metrics.MetricsLog(tmp_path, 0)
+    log = metrics.MetricsLog(RunFolder(tmp_path), 0)
     for step in (1, 2, 3):
         log.add(step, {"loss": jnp.float32(step)})
     assert log.flush(10, epoch=0.5)["loss"] == 2.0
@@ -117,7 +118,7 @@ def test_a_line_holds_the_mean_since_the_last_one(tmp_path):
 
 @pytest.mark.parametrize("bad", ["nan", "inf"])
 def test_the_first_step_that_is_not_finite_is_named(tmp_path, bad):
-    log = metrics.MetricsLog(tmp_path, 0)
+    log = metrics.MetricsLog(RunFolder(tmp_path), 0)
     for step in (1, 2, 3):
         log.add(step, {"loss": jnp.float32(bad if step > 1 else 0)})
     with pytest.raises(errors.NonFiniteLoss, match=f"loss is {bad} at step 2"):
@@ -126,7 +127,5 @@ def test_the_first_step_that_is_not_finite_is_named(tmp_path, bad):
     (text,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     line = {"step": 2, "loss": None, "epoch": 0.5, "non_finite": {"loss": bad}}
     assert strict_json(text) == line
-    assert (
-        run_folder.first_non_finite([{"step": 1, "loss": 0.5}, line]) == f"loss is {bad} at step 2"
-    )
+    assert lines.first_non_finite([{"step": 1, "loss": 0.5}, line]) == f"loss is {bad} at step 2"
     assert plots.curve([{"step": 1, "epoch": 0.2, "loss": 0.5}, line], "loss") == [(0.2, 0.5)]

@@ -149,6 +149,24 @@ def test_what_prints_runs_lists_no_fields(room):
     assert list(listed_fields("x = {'a', 'seed', 'num_epochs'}")) == [["num_epochs", "seed"]]
 
 
+def config_arguments(source):
+    """The functions that take a config, as their annotations say."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            annotations = [ast.unparse(a.annotation) for a in arguments if a.annotation]
+            if any("ConfigDict" in text for text in annotations):
+                yield node.name
+
+
+def test_a_config_stops_at_the_experiment():
+    """A command gives it to `experiment/`; training, evaluation and weights take objects."""
+    paths = [path for path in FILES if room_of(path) not in ("experiment", "cli", "configs")]
+    names = {str(path): list(config_arguments(path.read_text())) for path in paths}
+    assert {path: own for path, own in names.items() if own} == {}
+    assert list(config_arguments("def f(*, c: ConfigDict | None) -> None: ...")) == ["f"]
+
+
 def test_a_newcomer_finds_few_rooms_and_no_name_twice():
     top = [path for path in (ROOT / "cat_jax").iterdir() if path.name != "__pycache__"]
     assert sum(path.is_file() for path in top) <= 10

@@ -17,7 +17,8 @@ from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import run_config, settings
 from cat_jax.runtime import terminal
-from cat_jax.storage import files, lines, run_folder
+from cat_jax.storage import files, lines
+from cat_jax.storage.run_folder import RunFolder
 
 BAD = {
     "unknown variant": (["--config=cat_jax:digits:cat_cwe"], "available: cat_cent"),
@@ -222,7 +223,7 @@ def test_ctrl_c_where_there_is_nothing_to_save_says_how_to_go_on(finished, monke
 
 
 def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_with(finished):
-    kept = run_folder.read_config(finished)
+    kept = RunFolder(finished).config()
     argv = ["main", "--workdir", str(finished), "--config.evaluation=standard"]
     flag = command_line.find_config(argv)[1].removeprefix("--config=")
     path, _, workdir = flag.partition(":")
@@ -238,7 +239,7 @@ def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_wit
 @pytest.mark.usefixtures("no_page")
 def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path, capsys):
     workdir = shutil.copytree(finished, tmp_path / "old")
-    kept = run_folder.read_config(workdir)
+    kept = RunFolder(workdir).config()
     del kept["test"]["subset_seed"], kept["average_decay"]
     (workdir / "config.json").write_text(json.dumps(kept))
     modes.evaluate(None, workdir)
@@ -263,7 +264,7 @@ def test_a_workdir_in_use_or_of_other_data_is_refused_and_left_alone(finished, m
         for mode in ("train", "evaluate"):
             with pytest.raises(UsageError, match=r"other data: .* there, ffffffffffff now"):
                 getattr(modes, mode)(small_runs.config(), finished)
-    with run_folder.claimed(finished):
+    with RunFolder(finished).claimed():
         for mode in ("train", "evaluate"):
             with pytest.raises(UsageError, match=r"in use by process"):
                 getattr(modes, mode)(small_runs.config(), finished)

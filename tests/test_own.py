@@ -72,7 +72,7 @@ def test_grey_images_among_coloured_ones_have_three_equal_channels(tmp_path, cap
     assert labels.tolist() == [0, 0, 1, 1]
     np.testing.assert_array_equal(images[0], np.repeat(GREY[0][..., None], 3, -1))
     np.testing.assert_array_equal(images[2:], COLOUR[:2])
-    assert "1 files left out (notes.txt)" in caplog.text
+    assert "1 files ignored (notes.txt)" in caplog.text
 
 
 ARRAYS = {
@@ -111,7 +111,7 @@ def test_an_archive_without_splits_is_split_and_names_are_kept(tmp_path, caplog)
     found = load("own", str(tmp_path / "x.npz"))
     assert found.class_names == ("ape", "bee", "cat", "dog")
     assert np.bincount(found.test.labels).tolist() == [2, 2, 2, 2]
-    assert "arrays left out: more" in caplog.text
+    assert "arrays are not read: more" in caplog.text
 
 
 def test_floats_between_the_grey_levels_are_rounded_and_that_is_said(tmp_path, caplog):
@@ -130,7 +130,7 @@ FOLDERS = {
     ),
     "130x130; expected squares of at most": dict(a__1=np.zeros((130, 130), np.uint8), b__1=WHOLE),
     "b/1.png is 8x9, and .*a/1.png is 8x8; expected one size": dict(a__1=WHOLE, b__1=WIDE),
-    "has a folder train and not the other": dict(train__a__1=WHOLE, b__1=WHOLE),
+    "has only one of train and test, train": dict(train__a__1=WHOLE, b__1=WHOLE),
     "train and test differ in the class c; correct": dict(
         train__a__1=WHOLE, train__b__1=WHOLE, test__a__1=WHOLE, test__c__1=WHOLE, test__b__1=WHOLE
     ),
@@ -216,7 +216,7 @@ def test_a_mask_network_says_which_sides_it_takes(name):
     build_networks(made, Spec((3 * multiple, 3 * multiple, 1), 4, 40))
     if multiple > 1:
         with pytest.raises(
-            UsageError, match=f"multiples of {multiple}, and these are 29x29; .*Ones"
+            UsageError, match=f"multiples of {multiple}; the images are 29x29: .*Ones"
         ):
             build_networks(made, Spec((29, 29, 1), 4, 40))
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pickle
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import small_runs
 
 from cat_jax.cli import modes
 from cat_jax.errors import UsageError
-from cat_jax.runtime import processes
+from cat_jax.runtime import cluster, processes
 from cat_jax.storage import files
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -23,27 +24,38 @@ ROOT = pathlib.Path(__file__).parent.parent
 @pytest.mark.parametrize(
     "flags, said",
     [
-        (("host:1", None, None, None), "some are missing; give all three"),
-        ((None, None, 0, None), "some are missing; give all three"),
+        (("host:1", None, None, None), "need each other; give all three"),
+        ((None, None, 0, None), "need each other; give all three"),
         (("host", 2, 0, None), "--coordinator is 'host'; expected HOST:PORT"),
         (("host:1", 2, 2, None), "--process_id is 2 and --num_processes 2; expected"),
         (("host:1", 0, 0, None), "--process_id is 0 and --num_processes 0; expected"),
-        (("host:1", None, None, "slurm"), "leave it out, or them"),
+        (("host:1", None, None, "slurm"), "drop --cluster, or the other three"),
         ((None, None, None, "lsf"), "--cluster is 'lsf'; available: slurm, tpu, k8s"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(flags, said):
     with pytest.raises(UsageError) as caught:
-        processes.start(*flags)
+        cluster.start(*flags)
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_without_flags_there_is_one_process_whatever_the_environment_says(monkeypatch):
     for name in ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID"):
         monkeypatch.setenv(f"SLURM_{name}", "1")
-    processes.start(None, None, None, None)
+    cluster.start(None, None, None, None)
     assert processes.is_first() and processes.Agreement()(True)
     assert processes.from_first(lambda: 7) == 7
+
+
+def test_an_error_of_process_0_is_known_as_such_in_the_others(monkeypatch):
+    error = OSError(28, "No space left on device")
+    assert not processes.is_from_first(error)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(processes, "_broadcast", lambda data: pickle.dumps((None, error)))
+    with pytest.raises(OSError, match="No space left") as caught:
+        processes.from_first(lambda: pytest.fail("process 0 alone computes it"))
+    assert processes.is_from_first(caught.value)
 
 
 def steps(workdir):

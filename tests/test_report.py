@@ -16,14 +16,15 @@ from cat_jax.experiment import settings
 from cat_jax.paper import references
 from cat_jax.report import __main__ as command
 from cat_jax.report import details, tables
-from cat_jax.storage import lines, run_folder
+from cat_jax.storage import lines
+from cat_jax.storage.run_folder import RunFolder
 
 
 def published(folder, config, **overrides):
     """The caption of a run's reference, and its numbers by the attacks that they stand beside."""
     config.update_from_flattened_dict(overrides)
     resolved = settings.resolve(config)
-    run_folder.write_config(folder, settings.as_dict(resolved), {}, "")
+    RunFolder(folder).write_config(settings.as_dict(resolved), {}, "")
     if (reference := references.of_run(folder)) is None:
         return "", {}
     every = made_lines.conditions(resolved).items()
@@ -148,7 +149,7 @@ def test_published_numbers_stand_in_rows_of_their_own_run(workdir, tmp_path):
     other = tmp_path / "digits"
     other.mkdir()
     config = settings.resolve(digits.get_config())
-    run_folder.write_config(other, settings.as_dict(config), {}, "")
+    RunFolder(other).write_config(settings.as_dict(config), {}, "")
     write(other, config, ["best"], ["natural"], 0.9, size=360)
     grid = tables.runs_grid([workdir, other], references.of_run, width=10)
     natural = {row[1]: row[2:] for row in grid.body if row[0] == "natural"}
@@ -215,7 +216,7 @@ def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir):
     text = tables.runs_table([workdir], references.of_run, width=1000)
     assert "12.3" not in text
     remark = "results.jsonl has lines of an earlier version (1) that do not state their conditions"
-    assert f"{workdir.name}: {remark}; they are left out: evaluate again." in text
+    assert f"{workdir.name}: {remark}; they are skipped: evaluate again." in text
     file.write_text(json.dumps(old) + "\n")
     done = report(workdir)
     printed = " ".join(done.stdout.split())

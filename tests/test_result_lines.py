@@ -1,5 +1,6 @@
 """Lines of results: their keys, and which of them replaces which."""
 
+import pathlib
 import types
 
 import made_lines
@@ -17,7 +18,9 @@ from cat_jax.experiment import settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.experiment.fields import EVALUATION, FIELDS, NOTHING
 from cat_jax.experiment.network import build_networks
-from cat_jax.storage import files, lines, run_folder
+from cat_jax.storage import files, lines
+from cat_jax.storage.checkpoint import Checkpoint
+from cat_jax.storage.run_folder import RunFolder
 
 SPEC = data.Spec((32, 32, 3), 10, 100)
 WIDE = {
@@ -61,8 +64,9 @@ def keys(**overrides):
         config=resolved, classifier=build_networks(resolved, SPEC)[0]
     )
     dataset = types.SimpleNamespace(fingerprint=resolved.dataset * 12)
-    attacked = result_lines.attacked_run(experiment, dataset, "best", 12, {})
-    common = result_lines.images_of(resolved, resolved.test.num_examples, 100)
+    saved = Checkpoint(pathlib.Path("best"), 12, {}, "")
+    attacked = result_lines.attacked_run(experiment, dataset, "best", saved)
+    common = result_lines.images_of(experiment, resolved.test.num_examples, 100)
     return {
         lines.key({"attacked": attacked, "conditions": named.conditions | common})
         for named in evaluation_attacks(resolved)
@@ -109,7 +113,7 @@ def test_a_line_is_replaced_in_its_place_by_a_line_of_its_key(config, tmp_path):
     others = [line(config, "pgd20", 0.6, **change) for change in ({"size": 10}, {"epsilon": 0.01})]
     lines.replace(file, [*others, line(config, "natural", 0.8)])
     assert files.read_json_lines(file) == [old, line(config, "natural", 0.8), second, *others]
-    assert run_folder.read_lines(tmp_path, "results") == files.read_json_lines(file)
+    assert RunFolder(tmp_path).read_lines("results") == files.read_json_lines(file)
     assert lines.with_conditions(files.read_json_lines(file))[0] == line(config, "natural", 0.8)
 
 
@@ -119,7 +123,7 @@ def test_a_check_that_finds_the_same_again_keeps_its_date(config, tmp_path):
     def write(text, date):
         finding = Finding("logits", True, text)
         written = result_lines.check_line(attacked, {"epsilon": 0.1}, finding, {"date": date})
-        result_lines.write(tmp_path, [], [written])
+        result_lines.write(RunFolder(tmp_path), [], [written])
         return [check["outcome"] for check in files.read_json_lines(tmp_path / "checks.jsonl")]
 
     first = write("fine", "monday")

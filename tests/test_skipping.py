@@ -19,7 +19,8 @@ from cat_jax.report import page
 from cat_jax.step.skipping import skip_non_finite
 from cat_jax.step.state import NetworkState, TrainState
 from cat_jax.step.train_step import pmap_step
-from cat_jax.storage import checkpoint, files, metrics, run_folder
+from cat_jax.storage import checkpoint, files, metrics
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.training import loop
 from cat_jax.types import DEVICES
 
@@ -50,7 +51,7 @@ def made():
 def run(made, workdir, step_fn):
     experiment, dataset, devices = made
     experiment = dataclasses.replace(experiment, step_fn=pmap_step(step_fn, devices))
-    done = loop.train(experiment, dataset, workdir, devices)
+    done = loop.train(experiment, dataset, RunFolder(workdir), devices)
     found = checkpoint.newest(workdir / "checkpoints" / "last")
     return done, checkpoint.restore(found, jax.eval_shape(experiment.init))
 
@@ -104,12 +105,12 @@ def test_without_a_skip_the_same_run_stops_at_the_first(made, tmp_path):
 def test_ten_in_a_row_stop_the_run(made, tmp_path):
     with pytest.raises(UsageError, match=r"10 steps in a row were skipped, up to step 11"):
         run(made, tmp_path, skip_non_finite(step_that_is_bad_at(*range(1, 12))))
-    assert metrics.MOST_SKIPPED == 10
+    assert metrics.MAX_SKIPPED == 10
 
 
 def test_the_page_says_how_many(tmp_path):
     config = settings.as_dict(settings.resolve(small_runs.config()))
-    run_folder.write_config(tmp_path, config, {}, "data")
+    RunFolder(tmp_path).write_config(config, {}, "data")
     lines = [{"step": 4, "skipped": 1.0}, {"step": 8, "skipped": 2.0}, {"step": 8}]
     files.write_json_lines(tmp_path / "metrics.jsonl", lines)
     assert "3 steps were skipped" in page.write_page(tmp_path).read_text()

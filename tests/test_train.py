@@ -19,7 +19,9 @@ from compilations import compiled_names
 
 from cat_jax import data
 from cat_jax.errors import UsageError
-from cat_jax.storage import checkpoint, files, run_folder
+from cat_jax.storage import checkpoint, files
+from cat_jax.storage.lines import first_non_finite
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.training import loop
 
 PLAIN = {"method.name": "standard", "mask_net.name": "OnesMask"}
@@ -40,7 +42,7 @@ def run(workdir, change_step=lambda step_fn: step_fn, **overrides):
     shared = compiled(*sorted(of_the_step))
     step_fn = change_step(shared.step_fn)
     experiment = dataclasses.replace(experiment, init=shared.init, step_fn=step_fn)
-    finished = loop.train(experiment, dataset, workdir, devices)
+    finished = loop.train(experiment, dataset, RunFolder(workdir), devices)
     newest = checkpoint.newest(workdir / "checkpoints" / "last")
     return finished, checkpoint.restore(newest, jax.eval_shape(experiment.init))
 
@@ -97,7 +99,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, mo
         run(tmp_path, **{"awp.gamma": 0.01})
     lines = small_runs.metrics(tmp_path)
     assert [line["step"] for line in lines] == [4, 5, 7]
-    assert run_folder.first_non_finite(lines) == "classifier_loss is nan at step 7"
+    assert first_non_finite(lines) == "classifier_loss is nan at step 7"
 
 
 def test_parameters_that_are_not_finite_stop_the_run_as_a_loss_does(tmp_path):
@@ -114,7 +116,7 @@ def test_parameters_that_are_not_finite_stop_the_run_as_a_loss_does(tmp_path):
     with pytest.raises(UsageError, match="is not finite after step 5"):
         run(tmp_path, change_step=broken_by)
     lines = small_runs.metrics(tmp_path)
-    assert run_folder.first_non_finite(lines) == "parameters is nan at step 5"
+    assert first_non_finite(lines) == "parameters is nan at step 5"
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_path, monkeypatch):
@@ -126,7 +128,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_says_how_to_go_on(whole, tmp_pat
         def fill(metrics):
             while checkpoint.newest(tmp_path / "checkpoints" / "last") is None:
                 time.sleep(0.01)  # Until step 5 is written.
-            patch.setattr(checkpoint.files, "write_text", full)
+            patch.setattr(files, "write_text", full)
 
         small_runs.act_at(patch, 7, fill)
         with pytest.raises(
@@ -245,7 +247,7 @@ def test_the_step_compiles_once_through_epochs_and_validations(tmp_path):
     made.config.test.batch_size = 16  # Of the 30 images of a validation, 14 are a short batch.
     made.config.validation.every_epochs = 3
     with compiled_names() as names:
-        assert loop.train(made, dataset, tmp_path, devices)
+        assert loop.train(made, dataset, RunFolder(tmp_path), devices)
     assert names.count("jit(_fun)") == 1, names  # As `jax.pmap` calls what it maps.
     lines = small_runs.metrics(tmp_path)
     assert lines[-1]["epoch"] > 7 and sum("validation_natural" in line for line in lines) > 2

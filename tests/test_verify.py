@@ -10,7 +10,7 @@ import pytest
 import small_runs
 
 from cat_jax import data
-from cat_jax.cli import modes
+from cat_jax.cli import modes, prepared
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
@@ -71,7 +71,7 @@ def start(workdir, monkeypatch, made):
     begun = []
     with monkeypatch.context() as patch:
         patch.setattr(data, "load", lambda *_: made[1])
-        patch.setattr(modes, "build_experiment", lambda *_: made[0])
+        patch.setattr(prepared, "build_experiment", lambda *_: made[0])
         patch.setattr(checkpoint, "restore", lambda found, template: begun.append(found))
         patch.setattr(loop._Run, "loop", lambda run, stop: True)
         patch.setattr(robustness, "evaluate", lambda *_: None)
@@ -133,7 +133,7 @@ def test_a_start_goes_on_from_what_is_sound_or_says_what_is_not(
             else:
                 assert contents(found.path) == contents(workdir / found.path.relative_to(copy))
                 newest = found.step == 12
-                assert newest or "Going on from the checkpoint of step 10" in caplog.text, case
+                assert newest or "Resuming from the checkpoint of step 10" in caplog.text, case
                 seen["went on" if newest else "fell back"] += 1
             shutil.rmtree(copy)
     assert sum(seen.values()) >= 200 / stride and min(seen.values()) > 0, seen

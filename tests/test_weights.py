@@ -121,12 +121,12 @@ def test_another_network_is_only_named_if_the_file_fits_it(tmp_path):
     deeper = entries | {"layer1.2.conv1.weight": entries["layer1.1.conv1.weight"]}
     file = save(tmp_path / "w.safetensors", deeper)
     with pytest.raises(
-        UsageError, match=r"are missing.*; the file is incomplete, or of other"
+        UsageError, match=r"are missing.*; the file is incomplete, or for other"
     ) as error:
         weights.load(file, networks.WideResNet())
     assert "ResNet18(" not in str(error.value)
     file = save(tmp_path / "w.safetensors", entries)
-    with pytest.raises(UsageError, match=r"the file is of ResNet18\(num_classes=10\): choose"):
+    with pytest.raises(UsageError, match=r"the file holds ResNet18\(num_classes=10\): choose"):
         weights.load(file, networks.WideResNet())
     body = {name: value for name, value in entries.items() if not name.startswith("linear.")}
     file = save(tmp_path / "w.safetensors", body)
@@ -150,22 +150,22 @@ REFUSED = {
     ),
     "unknown": (
         lambda e: e.update({"fc2.bias": np.ones(1)}),
-        r"1 entries are none of .*'fc2.bias'",
+        r"1 entries do not belong to .*'fc2.bias'",
     ),
     "classes": (
         lambda e: e.update({"fc.weight": np.ones((100, 64)), "fc.bias": np.ones(100)}),
-        r"'fc.bias' is \[100\], expected \[10\] .*of WideResNet\(num_classes=100",
+        r"'fc.bias' is \[100\], expected \[10\] .*holds WideResNet\(num_classes=100",
     ),
-    "depth": (lambda e: e.update(state_dict(WIDE.clone(depth=16))), "none of .*depth=16"),
+    "depth": (lambda e: e.update(state_dict(WIDE.clone(depth=16))), "do not belong to .*depth=16"),
     "another network": (
         lambda e: (e.clear(), e.update(state_dict(SMALL, (8, 8, 1)))),
-        r"39 of the 39 entries .*the file is of SmallCNN\(num_classes=7\): choose that network",
+        r"39 of the 39 entries .*the file holds SmallCNN\(num_classes=7\): choose that network",
     ),
     "not finite": (lambda e: e["fc.bias"].fill(np.nan), "'fc.bias' is not finite"),
     "no network": (lambda e: (e.clear(), e.update({"a.weight": np.ones(1)})), "entries of Wide"),
     "std": (lambda e: e.update(OTHER_STD), r"std \[0.2023, 0.1994, 0.201\], expected \[0.2471, "),
     "mean alone": (lambda e: e.update(mu=np.ones(3)), "it has a mean alone; expected both"),
-    "optimizer": (lambda e: e.update(epoch=np.ones(1)), "none of .*'epoch'"),
+    "optimizer": (lambda e: e.update(epoch=np.ones(1)), "do not belong to .*'epoch'"),
 }
 
 
@@ -182,7 +182,7 @@ def test_what_does_not_fit_the_network_is_refused_in_one_line(name, wide, tmp_pa
 
 def test_a_file_that_does_not_say_how_images_are_normalised_needs_the_network(wide, tmp_path):
     file = save(tmp_path / "w.safetensors", wide)
-    with pytest.raises(UsageError, match=r"does not say how WideResNet\(.*pass the network"):
+    with pytest.raises(UsageError, match=r"does not state how WideResNet\(.*pass the network"):
         weights.load(file)
     same(weights.load(file, WIDE), wide)
     normalised = save(tmp_path / "n.safetensors", wide, {"mean": [0.5] * 3, "std": [1] * 3})
@@ -213,7 +213,7 @@ def test_the_authors_names_of_files_tell_the_config(name, fields):
 def test_a_config_does_not_state_the_normalisation_of_a_file(wide, tmp_path):
     """Unless it is set on purpose: a mean that is taken by default would lower every accuracy."""
     file = save(tmp_path / "theirs.safetensors", wide)
-    with pytest.raises(UsageError, match=r"does not say how .*--config.classifier.normalize=Fal"):
+    with pytest.raises(UsageError, match=r"does not state how .*--config.classifier.normalize=Fal"):
         weights.load(file, WIDE, states_normalisation=False)
     assert weights.load(file, WIDE, states_normalisation=True).network == WIDE
     stated = save(tmp_path / "ours.safetensors", wide, {"mean": WIDE.mean, "std": WIDE.std})
@@ -221,7 +221,9 @@ def test_a_config_does_not_state_the_normalisation_of_a_file(wide, tmp_path):
     config = small_runs.config(**{"classifier.name": "PreActResNet18"})
     entries = state_dict(networks.PreActResNet18(num_classes=10), (8, 8, 3))
     plain = save(tmp_path / "plain.safetensors", entries)
-    with pytest.raises(UsageError, match=r"plain.safetensors: it does not say how PreActResNet18"):
+    with pytest.raises(
+        UsageError, match=r"plain.safetensors: it does not state how PreActResNet18"
+    ):
         modes.evaluate_file(config, tmp_path / "new", str(plain))
     assert not (tmp_path / "new").exists()
 
@@ -255,7 +257,7 @@ def test_other_images_than_the_weights_were_trained_on_are_refused(small, tmp_pa
 def test_a_damaged_file_is_refused_in_one_line(small, tmp_path):
     path = save(tmp_path / "w.safetensors", small, {"network": "SmallCNN"})
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UsageError, match=r"w.* cannot be read \(.*get it again") as error:
+    with pytest.raises(UsageError, match=r"w.* cannot be read \(.*download it again") as error:
         weights.load(path, SMALL, image_shape=(8, 12, 1))
     assert "\n" not in str(error.value)
 
@@ -279,13 +281,13 @@ def test_what_is_no_file_of_weights_is_refused(name, content, message, tmp_path)
 def test_without_pytorch_its_files_are_refused_with_the_remedy(tmp_path, monkeypatch, small):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / "w.pth").write_bytes(b"PK")
-    with pytest.raises(UsageError, match=r"w.pth needs PyTorch, .* pip install torch"):
+    with pytest.raises(UsageError, match=r"w.pth requires PyTorch, .* pip install torch"):
         weights.load(tmp_path / "w.pth")
-    with pytest.raises(UsageError, match=r"x.pth, in PyTorch's format, needs PyTorch"):
+    with pytest.raises(UsageError, match=r"x.pth, in PyTorch's format, requires PyTorch"):
         save(tmp_path / "x.pth", small)
     assert not (tmp_path / "x.pth").exists()
     monkeypatch.delitem(sys.modules, "cat_jax.weights.robustbench", raising=False)
-    with pytest.raises(UsageError, match=r"cat_jax.weights.robustbench needs PyTorch"):
+    with pytest.raises(UsageError, match=r"cat_jax.weights.robustbench requires PyTorch"):
         import cat_jax.weights.robustbench  # noqa: F401
 
 
@@ -324,7 +326,7 @@ def test_a_file_of_pytorch_that_runs_code_or_holds_no_weights_is_refused(tmp_pat
         assert "\n" not in str(error.value)
     assert not (tmp_path / "harmed").exists()
     (tmp_path / "w.pth").write_bytes((tmp_path / "w.pth").read_bytes()[:-99])
-    with pytest.raises(UsageError, match=r"cannot be read .*get it again"):
+    with pytest.raises(UsageError, match=r"cannot be read .*download it again"):
         weights.load(tmp_path / "w.pth")
 
 

@@ -1,7 +1,6 @@
 """The lines that a run prints when it starts."""
 
 import os
-import pathlib
 import textwrap
 from collections.abc import Mapping
 
@@ -12,20 +11,20 @@ from cat_jax import __version__, data, weights
 from cat_jax.experiment import labels
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import terminal
-from cat_jax.weights.loading import Loaded
+from cat_jax.storage.run_folder import RunFolder
 
 INDENT = 16  # Characters before the text of a line.
 
 
 def banner(
-    experiment: Experiment, dataset: data.Dataset, workdir: pathlib.Path, *, trains: bool
+    experiment: Experiment, dataset: data.Dataset, folder: RunFolder, *, trains: bool
 ) -> str:
     """Describes a run before it starts, one line for each part.
 
     Args:
       experiment: objects of the run.
       dataset: images and labels of the run.
-      workdir: folder of the run.
+      folder: folder of the run.
       trains: whether the run trains, or only evaluates.
     """
     config = experiment.config
@@ -47,7 +46,7 @@ def banner(
             if _is_adversarial(config)
             else ""
         ),
-        **_evaluation(experiment, workdir),
+        **_evaluation(experiment, folder),
     }
     shown = {name: text for name, text in parts.items() if trains or name != "training"}
     verb = "train and evaluate" if trains else "evaluate"
@@ -55,7 +54,7 @@ def banner(
 
 
 def banner_of_file(
-    experiment: Experiment, dataset: data.Dataset, workdir: pathlib.Path, loaded: Loaded
+    experiment: Experiment, dataset: data.Dataset, folder: RunFolder, loaded: weights.Loaded
 ) -> str:
     """`banner` for weights from a file, whose training is unknown."""
     network, norm = loaded.network, labels.NORMS[experiment.config.test.norm]
@@ -66,7 +65,7 @@ def banner_of_file(
         + (f"mean {list(mean)}, std {list(std)}" if mean else "images in [0, 1]"),
         "weights": f"{loaded.file}, SHA-256 {loaded.digest[:12]}",
         "threat model": f"{norm}, test radius {labels.radius(experiment.config.test.epsilon)}",
-        **_evaluation(experiment, workdir),
+        **_evaluation(experiment, folder),
     }
     title = f"evaluate weights {loaded.file.name} ({weights.describe_short(network)}) on "
     return _lines(title + experiment.config.dataset, parts)
@@ -104,14 +103,14 @@ def _threat(config: ConfigDict) -> str:
     return f"{test}, training radius {radii[0]}, test radius {radii[1]}"
 
 
-def _evaluation(experiment: Experiment, workdir: pathlib.Path) -> dict[str, str]:
+def _evaluation(experiment: Experiment, folder: RunFolder) -> dict[str, str]:
     """The attacks, the hardware, and the folder of the results."""
     names = [named.name for named in experiment.attacks]
     names += [] if experiment.curve is None else [experiment.curve[0].name]
     return {
         "evaluation": ", ".join(names) or "none",
         "hardware": _hardware(),
-        "workdir": str(workdir),
+        "workdir": str(folder),
     }
 
 

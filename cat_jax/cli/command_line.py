@@ -14,8 +14,9 @@ from cat_jax.cli import config_files
 from cat_jax.errors import UsageError
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.fields import FIELDS
-from cat_jax.runtime import processes, registry, terminal
+from cat_jax.runtime import cluster, processes, registry, terminal
 from cat_jax.storage import paths, run_folder
+from cat_jax.storage.run_folder import RunFolder
 
 # --config.PATH=VALUE, --noconfig.PATH, --config.PATH[0]=VALUE.
 OVERRIDE = re.compile(r"--?(no)?config\.(?P<path>[^=\[]*)")
@@ -52,7 +53,7 @@ COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0 o
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes.")
 PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0.")
 CLUSTER = flags.DEFINE_enum(
-    "cluster", None, [*processes.CLUSTERS], "Scheduler that sets the three flags above."
+    "cluster", None, [*cluster.CLUSTERS], "Scheduler that sets the three flags above."
 )
 
 
@@ -124,7 +125,7 @@ def _with_local_paths(argv: Sequence[str]) -> list[str]:
       UsageError: if a path is on a remote system, or the workdir is inside a run.
     """
     arguments = list(argv)
-    for name, path_of in (("workdir", paths.workdir_path), ("weights", paths.local_path)):
+    for name, path_of in (("workdir", run_folder.named), ("weights", paths.local_path)):
         for place, flag, value in list(_values(arguments, name)):
             if value:
                 arguments[place] = f"{flag}{path_of(value, f'--{name}')}"
@@ -171,7 +172,7 @@ def find_config(argv: Sequence[str]) -> list[str]:
         arguments[place] = flag + config_files.path_of(value)
     verifies = "verify" in [value for _, _, value in _values(arguments, "mode")]
     for _, _, workdir in [] if configs or verifies else list(_values(arguments, "workdir"))[-1:]:
-        if run_folder.read_config(pathlib.Path(workdir)) is not None:
+        if RunFolder(pathlib.Path(workdir)).config() is not None:
             arguments.insert(1, f"--config={run_config.__file__}:{workdir}")
     return arguments
 

@@ -13,7 +13,8 @@ from cat_jax.errors import UsageError
 from cat_jax.experiment import settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.experiment.fields import FIELDS
-from cat_jax.storage import files, lines, run_folder
+from cat_jax.storage import lines
+from cat_jax.storage.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 TRUTHS = {"true": True, "false": False}
@@ -120,11 +121,12 @@ def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
 
     It reads only the files of the workdir, and needs neither data nor devices.
     """
-    stored, resolved = run_folder.read_config(workdir), settings.resolve(config)
+    folder, resolved = RunFolder(workdir), settings.resolve(config)
+    stored = folder.config()
     if stored is None or settings.fingerprint(stored) != settings.fingerprint(resolved):
         return False
-    step = _last_step(workdir, resolved)
-    results = lines.with_conditions(files.read_json_lines(workdir / "results.jsonl"))
+    step = _last_step(folder, resolved)
+    results = lines.with_conditions(folder.read_lines("results"))
     done = [
         line["conditions"].items()
         for line in results
@@ -134,9 +136,9 @@ def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
     return bool(done) and all(any(attack <= one for one in done) for attack in attacks)
 
 
-def _last_step(workdir: pathlib.Path, config: ConfigDict) -> int | None:
+def _last_step(folder: RunFolder, config: ConfigDict) -> int | None:
     """The last step of the training; None if the training is not complete."""
-    metrics = run_folder.read_lines(workdir, "metrics")
+    metrics = folder.read_lines("metrics")
     if not metrics:
         return None
     step, epoch = int(metrics[-1]["step"]), float(metrics[-1].get("epoch", 0))

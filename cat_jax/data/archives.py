@@ -88,7 +88,7 @@ class Archives:
         the same fingerprint and the same batches.
 
         Args:
-          source: folder with the archives as they were published.
+          source: folder with the published archives.
           data_dir: folder of prepared data sets, as for `load`.
           checksums: MD5 by file name in place of the published ones.
 

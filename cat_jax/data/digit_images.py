@@ -14,8 +14,8 @@ def load(data_dir: str) -> Loaded:
 
     bunch = load_digits()
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None]
-    every = Split(images, bunch.target.astype(np.int32))
-    return tuple("0123456789"), *split_test(every, lambda size: 36)
+    examples = Split(images, bunch.target.astype(np.int32))
+    return tuple("0123456789"), *split_test(examples, lambda size: 36)
 
 
 register(Source("digits", load, num_train=1437, num_test=360))

@@ -1,4 +1,4 @@
-"""Images and labels of the user's own, from an .npz file."""
+"""Images and labels of the user, from an .npz file."""
 
 import logging
 import zipfile
@@ -27,15 +27,15 @@ def read_archive(file: Path) -> tuple[tuple[str, ...], Splits]:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:  # Pickles are refused.
         raise UsageError(
-            f"{file} cannot be read ({in_one_line(error)}); expected what numpy.savez writes, with "
+            f"{file} cannot be read ({in_one_line(error)}); expected a file of numpy.savez with "
             "arrays of numbers or text."
         ) from error
     pairs = _find_pairs(file, arrays)
-    given = arrays.get("class_names")
+    class_names = arrays.get("class_names")
     texts = [arrays[y] for _, y in pairs.values() if arrays[y].dtype.kind == "U"]
-    if given is None and texts:
-        given = np.unique(np.concatenate([labels.ravel() for labels in texts]))
-    names = None if given is None else [str(name) for name in given.ravel()]
+    if class_names is None and texts:
+        class_names = np.unique(np.concatenate([labels.ravel() for labels in texts]))
+    names = None if class_names is None else [str(name) for name in class_names.ravel()]
     splits = {}
     for name, (x, y) in pairs.items():
         images = _as_bytes(f"{x} of {file}", arrays[x])
@@ -44,8 +44,8 @@ def read_archive(file: Path) -> tuple[tuple[str, ...], Splits]:
     if len(shapes) > 1:
         raise UsageError(f"{file} has images of the shapes {sorted(shapes)}; expected one shape.")
     if names is None:
-        most = max(int(labels.max()) for _, labels in splits.values())
-        names = [str(label) for label in range(most + 1)]
+        largest = max(int(labels.max()) for _, labels in splits.values())
+        names = [str(label) for label in range(largest + 1)]
     return tuple(names), splits
 
 
@@ -59,10 +59,10 @@ def _find_pairs(file: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple
             yield {"all": (x, y)}
 
     for pairs in candidates():
-        used = {name for pair in pairs.values() for name in pair}
-        if used <= arrays.keys():
-            if rest := sorted(arrays.keys() - used - {"class_names"}):
-                logger.warning("%s: arrays left out: %s.", file, ", ".join(rest))
+        required = {name for pair in pairs.values() for name in pair}
+        if required <= arrays.keys():
+            if rest := sorted(arrays.keys() - required - {"class_names"}):
+                logger.warning("%s: these arrays are not read: %s.", file, ", ".join(rest))
             return pairs
     raise UsageError(
         f"{file} has the arrays {', '.join(arrays) or 'none'}; expected x_train, y_train, x_test "
@@ -70,32 +70,32 @@ def _find_pairs(file: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple
     )
 
 
-def _as_bytes(what: str, images: np.ndarray) -> np.ndarray:
+def _as_bytes(name: str, images: np.ndarray) -> np.ndarray:
     """uint8 [N, H, W, C]."""
     images = images[..., None] if images.ndim == 3 else images
     if images.ndim != 4 or images.shape[-1] not in (1, 3) or 0 in images.shape:
         raise UsageError(
-            f"{what} has the shape {list(images.shape)}; expected [N, H, W], [N, H, W, 1] or "
+            f"{name} has the shape {list(images.shape)}; expected [N, H, W], [N, H, W, 1] or "
             "[N, H, W, 3]: channels are last, as after numpy.moveaxis(images, 1, -1)."
         )
-    check_size(f"An image in {what}", *images.shape[1:3])
-    return to_bytes(what, images)
+    check_size(f"An image in {name}", *images.shape[1:3])
+    return to_bytes(name, images)
 
 
-def _as_labels(what: str, labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+def _as_labels(array: str, labels: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
     """int32 [N]."""
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.dtype.kind == "U" and labels.ndim == 1:
         index = {name: i for i, name in enumerate(names or ())}
         unknown = sorted({str(label) for label in labels} - index.keys())
         if unknown:
-            raise UsageError(f"{what} has {unknown[0]!r}, which is not among class_names; add it.")
+            raise UsageError(f"{array} has {unknown[0]!r}, which is not among class_names; add it.")
         return np.array([index[str(label)] for label in labels], np.int32)
     numbers = labels.ndim == 1 and labels.dtype.kind in "iu" and labels.size > 0
     if not (numbers and 0 <= labels.min() and labels.max() < MAX_CLASSES):
         raise UsageError(
-            f"{what} is {labels.dtype} of shape {list(labels.shape)}; expected whole numbers from "
-            "0 to the number of classes less 1, or text, one for each image: of one-hot rows, "
-            "numpy.argmax(labels, -1)."
+            f"{array} is {labels.dtype} of shape {list(labels.shape)}; expected whole numbers from "
+            "0 to the number of classes less 1, or text, one for each image; convert one-hot "
+            "rows by numpy.argmax(labels, -1)."
         )
     return labels.astype(np.int32)

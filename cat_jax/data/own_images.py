@@ -1,4 +1,4 @@
-"""Images of one's own: a folder for each class, or an .npz file.
+"""The user's images: a folder for each class, or an .npz file.
 
     python -m cat_jax.main --config=cat_jax:mnist:cat_cw --config.dataset=own \
         --config.data_dir=PATH --config.num_validation=500 --workdir=runs/own
@@ -13,7 +13,7 @@ as numbers if all of them are numbers, and the first is class 0.
 Or PATH is a file .npz with `x_train`, `y_train`, `x_test` and `y_test` in it (or `train_images`,
 `train_labels`, ...; or `train_image`, `train_label`, ...), or with `x` and `y` (`images`, `labels`;
 `image`, `label`). Images are [N, H, W], [N, H, W, 1] or [N, H, W, 3], uint8 or floats in [0, 1],
-which are rounded to 8 bits. Labels are whole numbers from 0, or text. `class_names` is optional.
+which are rounded to 8 bits. Labels are integers from 0, or text. `class_names` is optional.
 
 Without splits, one example in five of each class, always the same ones, is the test split.
 
@@ -60,7 +60,7 @@ def read(path: Path) -> tuple[tuple[str, ...], Splits]:
         else:
             raise UsageError(
                 f"config.data_dir is {path}, which is neither a folder nor an .npz file; name one "
-                "with images of your own: --config.data_dir=PATH."
+                "with your images: --config.data_dir=PATH."
             )
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error}; make it readable.") from error
@@ -68,9 +68,9 @@ def read(path: Path) -> tuple[tuple[str, ...], Splits]:
         raise UsageError(f"{path} has the one class {', '.join(names)}; expected two or more.")
     _, labels = splits.get("train") or splits["all"]
     if missing := set(range(len(names))) - set(labels.tolist()):
-        some = sorted(names[i] for i in missing)[:5]
+        absent = sorted(names[i] for i in missing)[:5]
         raise UsageError(
-            f"{path} has no training image of class {', '.join(some)}; expected some of each of "
+            f"{path} has no training image of class {', '.join(absent)}; expected some of each of "
             f"the {len(names)} classes, whose labels are 0 to {len(names) - 1}."
         )
     check_levels(str(path), splits)
@@ -78,30 +78,30 @@ def read(path: Path) -> tuple[tuple[str, ...], Splits]:
 
 
 def _read_folder(root: Path) -> tuple[tuple[str, ...], Splits]:
-    found = [name for name in ("train", "test") if (root / name).is_dir()]
-    if len(found) == 1:
+    parts = [name for name in ("train", "test") if (root / name).is_dir()]
+    if len(parts) == 1:
         raise UsageError(
-            f"{root} has a folder {found[0]} and not the other of train and test; make it, or put "
+            f"{root} has only one of train and test, {parts[0]}; create the other one, or put "
             f"the folders of the classes into {root} itself."
         )
-    folders = {name: root / name for name in found} or {"all": root}
+    folders = {name: root / name for name in parts} or {"all": root}
     classes = {name: _class_names(folder) for name, folder in folders.items()}
     names = classes[next(iter(folders))]
-    for name, others in classes.items():
-        if others != names:
-            differing = ", ".join(sorted(set(others) ^ set(names))[:5])
+    for name, class_names in classes.items():
+        if class_names != names:
+            differing = ", ".join(sorted(set(class_names) ^ set(names))[:5])
             raise UsageError(
                 f"{root}: train and {name} differ in the class {differing}; correct one."
             )
     files = {
-        name: [(file, i) for i, each in enumerate(names) for file in _files(folder / each)]
+        name: [(file, i) for i, label in enumerate(names) for file in _files(folder / label)]
         for name, folder in folders.items()
     }
-    images = _read_images([file for some in files.values() for file, _ in some])
-    ends = np.cumsum([len(some) for some in files.values()])
-    parts = np.split(images, ends[:-1])
-    labels = [np.array([label for _, label in some], np.int32) for some in files.values()]
-    return names, dict(zip(files, zip(parts, labels, strict=True), strict=True))
+    images = _read_images([file for pairs in files.values() for file, _ in pairs])
+    ends = np.cumsum([len(pairs) for pairs in files.values()])
+    labels = [np.array([label for _, label in pairs], np.int32) for pairs in files.values()]
+    splits = zip(np.split(images, ends[:-1]), labels, strict=True)
+    return names, dict(zip(files, splits, strict=True))
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
@@ -113,19 +113,19 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 def _files(folder: Path) -> list[Path]:
     """The images of a class, in the order of their names."""
-    every = sorted(p for p in folder.rglob("[!.]*") if p.is_file())
-    images = [file for file in every if file.suffix.lower() in SUFFIXES]
-    others = [file.name for file in every if file.suffix.lower() not in SUFFIXES]
+    files = sorted(p for p in folder.rglob("[!.]*") if p.is_file())
+    images = [file for file in files if file.suffix.lower() in SUFFIXES]
+    ignored = [file.name for file in files if file.suffix.lower() not in SUFFIXES]
     expected = f"expected {', '.join(SUFFIXES)}"
     if not images:
         raise UsageError(f"{folder} has no image; {expected}.")
-    if others:
-        logger.warning("%s: %d files left out (%s); %s.", folder, len(others), others[0], expected)
+    if ignored:
+        logger.warning("%s: %d files ignored (%s); %s.", folder, len(ignored), ignored[0], expected)
     return images
 
 
 def _read_images(files: Sequence[Path]) -> np.ndarray:
-    """uint8 [N, H, W, C]; where some are in colour, grey ones are given three equal channels."""
+    """uint8 [N, H, W, C]; beside colour images, grey ones get three equal channels."""
     images: list[np.ndarray] = []
     for file in files:
         image = _read_image(file)
@@ -160,7 +160,7 @@ def _read_image(file: Path) -> np.ndarray:
 
 
 def load(data_dir: str) -> Loaded:
-    """Your images; without a test split, one example in five of each class is set aside.
+    """The user's images; without a test split, one in five of each class becomes the test split.
 
     Raises:
       UsageError: if there is no path, or `read` refuses its files.
@@ -170,13 +170,13 @@ def load(data_dir: str) -> Loaded:
     names, splits = read(local_path(data_dir, "config.data_dir"))
     if "test" in splits:
         return names, Split(*splits["train"]), Split(*splits["test"])
-    every = Split(*splits["all"])
-    check_split(data_dir, every, len(names))
-    if (least := np.bincount(every.labels).min()) < 2:
+    examples = Split(*splits["all"])
+    check_split(data_dir, examples, len(names))
+    if (least := np.bincount(examples.labels).min()) < 2:
         raise UsageError(
             f"{data_dir} has a class with {least} image, and no test split; expected two or more."
         )
-    return names, *split_test(every, lambda size: max(1, size // 5))
+    return names, *split_test(examples, lambda size: max(1, size // 5))
 
 
 register(Source("own", load))

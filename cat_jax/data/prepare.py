@@ -30,18 +30,19 @@ def prepare(
       dataset: name of a data set with published archives, such as "cifar10".
       data_dir: folder of prepared data sets; "" for the default of `data.load`.
       source: folder with the original archives, which become one .npz file. None:
-        tensorflow_datasets downloads them into a folder of its own form, and needs TensorFlow.
+        tensorflow_datasets downloads them into its own kind of folder, and needs TensorFlow.
       checksums: MD5 by file name in place of the published ones; only with `source`.
 
     Raises:
       UsageError: if there is nothing to prepare, or it fails; it names the remedy.
     """
-    known = preparable()
-    if dataset not in known:
+    archived = preparable()
+    if dataset not in archived:
         raise UsageError(
-            f"dataset {dataset!r} needs no preparation or is unknown; available: {', '.join(known)}"
+            f"dataset {dataset!r} needs no preparation or is unknown; available: "
+            f"{', '.join(archived)}"
         )
-    archives = known[dataset]
+    archives = archived[dataset]
     if path := archives.find(data_dir):
         return path
     if source is not None:

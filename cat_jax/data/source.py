@@ -49,7 +49,7 @@ def load(name: str, data_dir: str = "") -> Dataset:
     """
     if name not in records_of(Source) and os.path.exists(name):
         raise UsageError(
-            f"config.dataset is {name!r}, a path; for images of your own write "
+            f"config.dataset is {name!r}, a path; for your images write "
             f"--config.dataset=own --config.data_dir={name}"
         )
     class_names, train, test = find(Source, "config.dataset", name).load(data_dir)
@@ -58,21 +58,21 @@ def load(name: str, data_dir: str = "") -> Dataset:
     return Dataset(name, tuple(class_names), train, test, fingerprint(train, test))
 
 
-def check_split(what: str, split: Split, num_classes: int) -> None:
+def check_split(name: str, split: Split, num_classes: int) -> None:
     """Raises UsageError unless the arrays have the types, shapes and range that `Split` states."""
     images, labels = split
     if images.dtype != np.uint8 or images.ndim != 4 or labels.dtype != np.int32:
         raise UsageError(
-            f"{what} has {images.dtype} images of shape {list(images.shape)} and {labels.dtype} "
+            f"{name} has {images.dtype} images of shape {list(images.shape)} and {labels.dtype} "
             "labels; expected uint8 [N, H, W, C] and int32."
         )
     if labels.shape != (len(images),) or not len(images):
         raise UsageError(
-            f"{what} has {len(images)} images and labels of shape {list(labels.shape)}; "
+            f"{name} has {len(images)} images and labels of shape {list(labels.shape)}; "
             "expected one label for each image, and at least one."
         )
     if labels.min() < 0 or labels.max() >= num_classes:
         raise UsageError(
-            f"{what} has labels from {labels.min()} to {labels.max()}; "
+            f"{name} has labels from {labels.min()} to {labels.max()}; "
             f"expected 0 to {num_classes - 1}."
         )

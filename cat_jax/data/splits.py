@@ -129,24 +129,24 @@ def balanced(labels: np.ndarray, num_examples: int, seed: int) -> np.ndarray:
             f"{len(labels)}, or 0 for all."
         )
     order = np.random.default_rng(seed).permutation(len(labels))
-    ranks = np.empty(len(labels), np.int64)  # Of each example of `order`, in its class.
+    ranks = np.empty(len(labels), np.int64)  # Rank of each example of `order` in its class.
     for label in np.unique(labels):
         places = np.flatnonzero(labels[order] == label)
         ranks[places] = np.arange(len(places))
-    chosen = order[np.argsort(ranks, kind="stable")][: num_examples or len(labels)]
-    return np.sort(chosen)
+    subset = order[np.argsort(ranks, kind="stable")][: num_examples or len(labels)]
+    return np.sort(subset)
 
 
-def split_test(every: Split, share: Callable[[int], int]) -> tuple[Split, Split]:
+def split_test(examples: Split, share: Callable[[int], int]) -> tuple[Split, Split]:
     """The (train, test) splits, always the same ones.
 
     Args:
-      every: examples.
+      examples: all examples.
       share: size of a class -> how many of its examples the test split gets.
     """
     rng = np.random.default_rng(0)
-    in_test = np.zeros(len(every.labels), bool)
-    for label in np.unique(every.labels):
-        places = rng.permutation(np.flatnonzero(every.labels == label))
+    in_test = np.zeros(len(examples.labels), bool)
+    for label in np.unique(examples.labels):
+        places = rng.permutation(np.flatnonzero(examples.labels == label))
         in_test[places[: share(len(places))]] = True
-    return every.take(~in_test), every.take(in_test)
+    return examples.take(~in_test), examples.take(in_test)

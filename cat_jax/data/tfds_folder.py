@@ -118,9 +118,10 @@ def _decode_png(png: bytes, shape: tuple[int, int, int]) -> np.ndarray:
 
     height, width, channels = shape
     with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
-        got, want = (image.size, image.mode), ((width, height), "L" if channels == 1 else "RGB")
-        if got != want:
-            raise ValueError(f"an image has size and mode {got}, expected {want}")
+        form = (image.size, image.mode)
+        expected = ((width, height), "L" if channels == 1 else "RGB")
+        if form != expected:
+            raise ValueError(f"an image has size and mode {form}, expected {expected}")
         return np.asarray(image).reshape(shape)
 
 

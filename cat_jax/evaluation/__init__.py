@@ -1,4 +1,4 @@
-"""Attacks on trained networks, and the numbers they leave."""
+"""Attacks on trained networks, and their results."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ __all__ = ["Evaluator", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is first used: the report reads results without JAX."""
+    """Imports a name at its first use, because the report reads results without JAX."""
     if name == "evaluate":
         from cat_jax.evaluation.arrays import evaluate
 

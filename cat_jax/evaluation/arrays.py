@@ -18,7 +18,8 @@ from cat_jax.attacks.named import NamedAttack
 from cat_jax.configs import default
 from cat_jax.data import Split
 from cat_jax.errors import UsageError
-from cat_jax.evaluation.evaluator import ApplyFn, Evaluator
+from cat_jax.evaluation.attacked_batch import ApplyFn
+from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.results import Place, Result
 from cat_jax.experiment import suites
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks

@@ -1,4 +1,4 @@
-"""Accuracy under attack: one flag per image and attack, kept on disk, averaged once."""
+"""Accuracy under attack: one flag per image and attack, saved on disk, averaged once."""
 
 import functools
 import math
@@ -8,17 +8,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jax.tree_util import Partial
 
-from cat_jax import losses
 from cat_jax.attacks.named import NamedAttack
-from cat_jax.data import Split, padded_batches, to_unit
+from cat_jax.data import Split, padded_batches
 from cat_jax.evaluation import results
+from cat_jax.evaluation.attacked_batch import ApplyFn, attack_batch
 from cat_jax.evaluation.images import (
-    SLACK,
     Images,
     excess_of,
     natural_images,
@@ -30,12 +27,9 @@ from cat_jax.runtime import processes
 from cat_jax.storage import provenance
 from cat_jax.types import DEVICES, Array, PyTree
 
-ApplyFn = Callable[..., Any]  # (variables, images) -> logits, such as `module.apply`.
-__all__ = ["SLACK", "Evaluator", "NamedAttack", "attack_batch"]
-
 
 class _Job(NamedTuple):
-    """One attack on a split: what is compiled, at which radius, and where its results go."""
+    """One attack on a split: the compiled function, its radius, and the files of its results."""
 
     attack: Callable[..., Any]
     epsilon: float | None
@@ -47,12 +41,12 @@ class _Job(NamedTuple):
 
 
 class Evaluator:
-    """A classifier's accuracies; each attack is compiled once and serves every checkpoint.
+    """Measures accuracies of a classifier; each attack is compiled once for all checkpoints.
 
-    An attack is its function and its arguments: two with one name are two attacks. Noise belongs
-    to (key, name of the attack, index in the data set): flags depend neither on the batch size
-    nor on the number of devices and processes. Batches are of one shape; where an attack has
-    fewer images than half of that, of the half, a quarter and so on.
+    Its function and arguments identify an attack, not its name. Noise depends on (key, name of
+    the attack, index in the data set), so flags depend neither on the batch size nor on the number
+    of devices and processes. Batches have one shape; for few images it is halved until they fill
+    more than half a batch.
     """
 
     def __init__(
@@ -95,13 +89,14 @@ class Evaluator:
           variables: the classifier's parameters and running statistics.
           named: the attack.
           split: the images and labels.
-          indices: [N], of the images in the data set, if `split` is a part of it.
-          before: result of the attack before in a cascade: only what is still right is attacked.
-          place: files of the evaluation, written after each batch; a later call continues there.
-          keep: which adversarial images to return: "none", "float32", or "uint8", rounded to the
-            nearest 8-bit images in the ball. With a `place` they are on disk and not in memory.
-          on_batch: function of the number of images that are done; called when the attack is
-            compiled, with each batch, and at the end.
+          indices: [N], indices of the images in the data set, if `split` is a part of it.
+          before: result of the previous attack of a cascade; the attack skips images that are
+            already classified wrongly.
+          place: files of the evaluation, written after each batch; a later call resumes from them.
+          keep: adversarial images to return: "none", "float32", or "uint8", rounded to the nearest
+            8-bit images in the ball. With a `place` they are on disk and not in memory.
+          on_batch: function of the number of finished images, called when the attack is compiled,
+            with each batch, and at the end.
 
         Raises:
           RuntimeError: if the attack leaves its ball or the pixel range.
@@ -125,24 +120,24 @@ class Evaluator:
         """Results at several radii, from the smallest to the largest, with one compilation.
 
         The step size of the attack keeps its ratio to the radius. Each radius attacks the images
-        that the smaller ones left right, because its ball holds theirs: accuracies never rise.
+        that survived the smaller ones, because its ball contains theirs: accuracies never rise.
 
         Args:
           variables, split, indices: as for a call.
-          named: the attack, at any radius above 0. It has to trace its radius.
+          named: the attack, at any radius above 0; its function must accept a traced radius.
           epsilons: the radii.
-          places: files of each radius.
+          places: files of the evaluation at each radius.
           on_batch: as for a call; counts the images of all radii together.
         """
-        found: dict[float, Result] = {}
+        results_at: dict[float, Result] = {}
         attack, size, before = self._compile(named), self._size(self._batch_size), None
         for i, point in enumerate(named.along(epsilons)):
             epsilon = point.conditions["epsilon"]
             place = (places or {}).get(epsilon)
             count = functools.partial(_add, on_batch, i * len(split.labels))
             job = _Job(attack, epsilon, point, size, place, "none", count)
-            found[epsilon] = before = self._run(job, variables, split, indices, before)
-        return found
+            results_at[epsilon] = before = self._run(job, variables, split, indices, before)
+        return results_at
 
     def _run(
         self,
@@ -161,35 +156,36 @@ class Evaluator:
         blank = results.unknown(split.labels, indices)
         record = processes.from_first(lambda: results.read(job.place, blank, images_lost=is_new))
         _skip_fooled(record, split, before, images)
-        spent, todo = record.seconds, _todo(record, images)
-        done = len(split.labels) - len(todo)
-        for places, count in padded_batches(len(todo), job.size):
-            chosen, new = todo[places], todo[places][:count]
-            batch = split.take(chosen)
-            arguments = processes.spread((*batch, indices[chosen]), self._split)
+        seconds_before, missing = record.seconds, _missing(record, images)
+        num_done = len(split.labels) - len(missing)
+        for positions, count in padded_batches(len(missing), job.size):
+            padded, new = missing[positions], missing[positions][:count]
+            batch = split.take(padded)
+            arguments = processes.spread((*batch, indices[padded]), self._split)
             outputs = job.attack(job.epsilon, variables, key, *arguments)
-            job.on_batch(done)  # The attack is compiled, and the batch is on its way.
+            job.on_batch(num_done)  # The attack is compiled, and the batch is on its way.
             right, queries, adversarial = jax.device_get(outputs)
             excess = excess_of(name, conditions, batch.images, adversarial)
             record.flags[new], record.queries[new] = right[:count], queries[:count]
             if images is not None:
                 rounds = job.keep == "uint8"
-                kept = to_bytes(adversarial, batch.images, conditions) if rounds else adversarial
-                images.put(new, kept[:count])
+                stored = to_bytes(adversarial, batch.images, conditions) if rounds else adversarial
+                images.put(new, stored[:count])
                 record.stored[new] = True
             record = record._replace(
-                seconds=spent + time.monotonic() - started, excess=max(excess, record.excess)
+                seconds=seconds_before + time.monotonic() - started,
+                excess=max(excess, record.excess),
             )
-            record, done = self._save(job.place, record), done + count
-        job.on_batch(done)
+            record, num_done = self._save(job.place, record), num_done + count
+        job.on_batch(num_done)
         if not record.origin:  # No image was left to attack.
             record = self._save(job.place, record)
         ends = (record.seconds, record.excess, record.origin)
-        kept = None if images is None else images.array
-        return Result(name, conditions, record.flags == 1, record.queries, kept, *ends)
+        adversarial = None if images is None else images.array
+        return Result(name, conditions, record.flags == 1, record.queries, adversarial, *ends)
 
     def _save(self, place: Place | None, record: Record) -> Record:
-        """The record with its origin; writes it, if there is a place."""
+        """Adds the origin to a record, and writes it if there is a place."""
         origin = self._origin | {"date": provenance.now()}
         record = record._replace(origin=origin | ({"config": place.config} if place else {}))
         if place is not None:
@@ -201,16 +197,16 @@ class Evaluator:
         return provenance.measurement(self._devices[0].device_kind)
 
     def _size(self, num_attacked: int) -> int:
-        """The size of batches: halved while they hold all, a multiple of the number of devices."""
+        """The size of batches: halved while one holds all images; a multiple of the devices."""
         size, num_devices = self._batch_size, len(self._devices)
         while size > 1 and (half := math.ceil(size / 2)) >= num_attacked:
             size = half
         return math.ceil(size / num_devices) * num_devices
 
     def _compile(self, named: NamedAttack) -> Callable[..., Any]:
-        """The function of (radius or None, variables, key, images, labels, indices).
+        """The compiled function of (radius or None, variables, key, images, labels, indices).
 
-        An attack that reads what may change, such as a list, is compiled at each call.
+        It compiles an attack that reads mutable values, such as a list, at each call.
         """
         identity = named.identity
         compiled = self._compiled.get((identity, named.queries))
@@ -222,43 +218,6 @@ class Evaluator:
         return compiled
 
 
-def attack_batch(
-    apply: ApplyFn,
-    named: NamedAttack,
-    epsilon: Array | None,
-    variables: PyTree,
-    key: Array,
-    images: Array,
-    labels: Array,
-    indices: Array,
-) -> tuple[Array, Array, Array]:
-    """Which images are still right, [B], forward passes on each, [B], and the images.
-
-    At full float32 precision: matrix units would otherwise round to fewer bits.
-
-    Args:
-      apply, variables: the network, and its parameters and statistics.
-      named: the attack.
-      epsilon: radius in place of the attack's own; None: its own.
-      key: of the attack; that of an image derives from it and its index.
-      images: [B, H, W, C], uint8, or floats in [0, 1].
-      labels, indices: [B].
-    """
-    with jax.default_matmul_precision("highest"):
-        logits_fn = Partial(apply, variables)
-        natural = to_unit(images)
-        queries = jnp.full(labels.shape, named.queries, jnp.int32)
-        attack = named.attack if epsilon is None else named.at(epsilon).attack
-        if attack is None:
-            adversarial, queries = natural, jnp.zeros_like(queries)
-        else:
-            keys = jax.vmap(functools.partial(jax.random.fold_in, key))(indices)
-            adversarial = attack(logits_fn, natural, labels, keys)
-            if isinstance(adversarial, tuple):
-                adversarial, queries = adversarial
-        return losses.is_right(logits_fn(adversarial), labels), queries, adversarial
-
-
 def _add(on_batch: Callable[[int], object], num_before: int, num_done: int) -> None:
     on_batch(num_before + num_done)
 
@@ -266,7 +225,7 @@ def _add(on_batch: Callable[[int], object], num_before: int, num_done: int) -> N
 def _skip_fooled(
     record: Record, split: Split, before: Result | None, images: Images | None
 ) -> None:
-    """Writes into a record, and into `images`, what the attack before has broken already."""
+    """Writes into a record, and into `images`, the images that the previous attack has fooled."""
     if before is None:
         return
     fooled = ~before.flags
@@ -279,7 +238,7 @@ def _skip_fooled(
     record.stored[new] = True
 
 
-def _todo(record: Record, images: Images | None) -> np.ndarray:
-    """Indices of the images that are still to be attacked."""
-    missing = record.flags == UNKNOWN
-    return np.flatnonzero(missing if images is None else missing | ~record.stored)
+def _missing(record: Record, images: Images | None) -> np.ndarray:
+    """Indices of the images whose flags, or whose adversarial images, are missing."""
+    unknown = record.flags == UNKNOWN
+    return np.flatnonzero(unknown if images is None else unknown | ~record.stored)

@@ -1,7 +1,6 @@
-"""The attacks of a config on its images, and the checks, of one set of weights after another."""
+"""Attacks and checks each set of weights as a config asks."""
 
 import math
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,19 +21,20 @@ from cat_jax.evaluation.results import Place, Result
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes, terminal
-from cat_jax.storage import lines, provenance, run_folder
+from cat_jax.storage import lines, provenance
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.types import PyTree
 
-CURVE_IMAGES = 1000  # Of accuracy against epsilon: intervals of at most 3 points to each side.
+CURVE_IMAGES = 1000  # For accuracy against epsilon: intervals of at most 3 points to each side.
 
 
 class Weights(NamedTuple):
-    """What is attacked: a classifier's variables, and what results say of them.
+    """The variables of a classifier to attack, and their description in results.
 
     Attributes:
       variables: parameters and running statistics.
-      attacked: the first part of their lines.
-      name: of the checkpoint or file, for people.
+      attacked: first part of the lines of results.
+      name: name of the checkpoint or file, for progress bars.
     """
 
     variables: PyTree
@@ -49,28 +49,28 @@ class Examined(NamedTuple):
     checks: list[Part]
 
     def of(self, attacked: Part) -> "Examined":
-        """The same lines, of a checkpoint that has the same weights under another name."""
+        """The same lines for a checkpoint that has the same weights under another name."""
         return Examined(*([line | {"attacked": attacked} for line in part] for part in self))
 
 
 class Examination:
-    """Attacks sets of weights in all ways that a config names, and checks them."""
+    """Runs all attacks of a config on sets of weights, and checks these for false robustness."""
 
     def __init__(
         self,
         experiment: Experiment,
         dataset: data.Dataset,
-        workdir: pathlib.Path,
+        folder: RunFolder,
         devices: Sequence[jax.Device],
     ) -> None:
         config, classes = experiment.config, dataset.test.labels
         self.attacks = experiment.attacks
         self._classifier, self._seed = experiment.classifier, config.seed
-        self._settings, self._workdir = config.test, workdir
+        self._settings, self._folder = config.test, folder
         self._indices = data.balanced(classes, config.test.num_examples, config.test.subset_seed)
         self._test, self._split = dataset.test, dataset.test.take(self._indices)
-        self._resolved, self._config = config, settings.fingerprint(config)
-        run_folder.write_evaluation_config(workdir, self._config, settings.as_dict(config))
+        self._experiment, self._config = experiment, settings.fingerprint(config)
+        folder.write_evaluation_config(self._config, settings.as_dict(config))
         key = jax.random.key(config.seed)
         self._evaluator = Evaluator(
             experiment.classifier.apply, key, config.test.batch_size, devices
@@ -78,30 +78,30 @@ class Examination:
         self._progress = AttackProgress()
         self._device = devices[0].device_kind
         self._curve = experiment.curve
-        few = min(CURVE_IMAGES, len(self._indices))
-        self._of_curve = data.balanced(classes, few, config.test.subset_seed)
+        size = min(CURVE_IMAGES, len(self._indices))
+        self._curve_indices = data.balanced(classes, size, config.test.subset_seed)
 
     def __call__(self, weights: Weights) -> Examined:
-        """The lines of one set of weights."""
+        """The lines of results and checks for one set of weights."""
         if not self.attacks:
             return Examined([], [])
         results: dict[str, Result] = {}
-        written = []
+        result_parts = []
         for named in self.attacks:
             before = results[named.after.name] if named.after else None
             result = results[named.name] = self._attack(weights, named, before)
-            written.append(self._line(weights, result.conditions, result))
+            result_parts.append(self._line(weights, result.conditions, result))
             if result.adversarial is not None and result.adversarial.dtype == np.uint8:
-                written.append(self._rounded(weights, named))
-        written += self._measure_curve(weights)
-        return Examined(written, self._checks(weights, list(results.values())))
+                result_parts.append(self._rounded(weights, named))
+        result_parts += self._measure_curve(weights)
+        return Examined(result_parts, self._checks(weights, list(results.values())))
 
     def _attack(self, weights: Weights, named: NamedAttack, before: Result | None) -> Result:
         keep = "none" if named.attack is None else self._settings.save_adversarial
-        if not named.conditions.get("clipped", True):  # 8 bits cannot hold what leaves [0, 1].
+        if not named.conditions.get("clipped", True):  # 8 bits cannot hold pixels outside [0, 1].
             keep = keep.replace("uint8", "float32")
         place = self._place(weights, named.conditions)
-        if keep == "uint8":  # They are the images of the attack rounded to 8 bits.
+        if keep == "uint8":  # Because the file holds the rounded images.
             place = place._replace(images=self._place(weights, _round(named.conditions)).images)
         total = len(self._split.labels)
         num_attacked = total if before is None else int(before.flags.sum())
@@ -119,7 +119,7 @@ class Examination:
             )
 
     def _rounded(self, weights: Weights, named: NamedAttack) -> Part:
-        """The line of the images of an attack rounded to 8 bits, as they are on the disk."""
+        """The line for the images of an attack after rounding to 8 bits, as on disk."""
         conditions = _round(named.conditions)
         place = self._place(weights, conditions)
         images = processes.from_first(lambda: np.load(str(place.images)))
@@ -136,27 +136,27 @@ class Examination:
         return self._line(weights, conditions, result)
 
     def _measure_curve(self, weights: Weights) -> list[Part]:
-        """The lines of accuracy against epsilon, on at most CURVE_IMAGES images."""
+        """The lines for accuracy against epsilon, on at most CURVE_IMAGES images."""
         if self._curve is None:
             return []
-        (named, radii), size = self._curve, len(self._of_curve)
-        every = [point.conditions for point in named.along(radii)]
-        places = {c["epsilon"]: self._place(weights, c, size) for c in every}
-        text, total = f"{weights.name} {named.name}", size * len(every)
+        (named, radii), size = self._curve, len(self._curve_indices)
+        conditions = [point.conditions for point in named.along(radii)]
+        places = {c["epsilon"]: self._place(weights, c, size) for c in conditions}
+        text, total = f"{weights.name} {named.name}", size * len(conditions)
         with self._progress.bar(text, named.conditions, total, total) as on_batch:
             results = self._evaluator.curve(
                 weights.variables,
                 named,
-                self._test.take(self._of_curve),
+                self._test.take(self._curve_indices),
                 radii,
-                indices=self._of_curve,
+                indices=self._curve_indices,
                 places=places,
                 on_batch=on_batch,
             )
         return [self._line(weights, r.conditions, r) for r in results.values()]
 
     def _common(self, num_images: int) -> Part:
-        return result_lines.images_of(self._resolved, num_images, len(self._test.labels))
+        return result_lines.images_of(self._experiment, num_images, len(self._test.labels))
 
     def _line(self, weights: Weights, conditions: Mapping[str, Any], result: Result) -> Part:
         conditions = dict(conditions) | self._common(len(result.flags))
@@ -168,11 +168,11 @@ class Examination:
         common = self._common(num_images or len(self._indices))
         line = {"attacked": weights.attacked, "conditions": dict(conditions) | common}
         stem, key = lines.record_stem(line), lines.record_key(line)
-        record = self._workdir / "evaluation" / f"{stem}.npz"
-        return Place(record, key, self._workdir / "adversarial" / f"{stem}.npy", self._config)
+        files = self._folder.record_file(stem), key, self._folder.images_file(stem)
+        return Place(*files, self._config)
 
     def _checks(self, weights: Weights, results: Sequence[Result]) -> list[Part]:
-        """The lines of the checks that compare attacks, and of those of the classifier itself."""
+        """The lines of checks that compare attacks, and of checks of the classifier itself."""
         origin = provenance.measurement(self._device) | {"config": self._config}
         flags = {result.attack: result.flags for result in results}
         conditions = {result.attack: result.conditions for result in results}
@@ -187,30 +187,30 @@ class Examination:
         ]
 
     def _compared(self, weights: Weights, attacks: Sequence[Mapping[str, Any]]) -> Part:
-        """The attacks that a check compares: their labels, and the names of their records."""
+        """Labels of the attacks that a check compares, and names of their records."""
         stems = [self._place(weights, conditions).record.stem for conditions in attacks]
         return {"attacks": dict(zip(labels.attacks(attacks), stems, strict=True))}
 
     def _examine(self, weights: Weights, common: Part, origin: Part) -> list[tuple[Part, Finding]]:
-        """What the classifier itself shows, on a few of the images, and under which conditions."""
+        """Checks the classifier itself on a few images: (conditions, finding) of each check."""
         number = min(self._settings.num_checked, len(self._indices))
         if number < 2:
             return []
-        few = self._split.take(data.balanced(self._split.labels, number, 0))
-        # The checks attack in an L-infinity ball: in an L2 ball of this radius fits this one.
-        inside = math.sqrt(few.images[0].size) if self._settings.norm == "l2" else 1.0
+        sample = self._split.take(data.balanced(self._split.labels, number, 0))
+        # The checks attack in an L-infinity ball, here the largest one inside the L2 ball.
+        inside = math.sqrt(sample.images[0].size) if self._settings.norm == "l2" else 1.0
         epsilon = min(self._settings.epsilon / inside, 1.0)
         conditions = {"norm": "linf", "epsilon": epsilon, "num_checked": number}
         line = {"attacked": weights.attacked, "conditions": conditions | common}
         findings = processes.from_first(
-            lambda: result_lines.findings_of_same_code(self._workdir, line, origin)
+            lambda: result_lines.findings_of_same_code(self._folder, line, origin)
         )
         if not findings:
             with terminal.Progress(f"{weights.name} checks", 1, "batch"):
                 findings = checks.examine(
                     Partial(self._classifier.apply, weights.variables),
-                    data.to_unit(jnp.asarray(few.images)),
-                    jnp.asarray(few.labels),
+                    data.to_unit(jnp.asarray(sample.images)),
+                    jnp.asarray(sample.labels),
                     jax.random.key(self._seed),
                     epsilon=epsilon,
                 )

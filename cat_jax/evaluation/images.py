@@ -1,4 +1,4 @@
-"""Adversarial images of an evaluation: whether they keep the rules, in 8 bits, and on disk."""
+"""Adversarial images of an evaluation: their rules, rounding to 8 bits, and their file."""
 
 import contextlib
 import math
@@ -20,10 +20,10 @@ KEPT = ("none", "float32", "uint8")
 def excess_of(
     name: str, conditions: Mapping[str, Any], images: np.ndarray, adversarial: np.ndarray
 ) -> float:
-    """By how much the worst adversarial image breaks the attack's rules, in float64.
+    """How far the worst adversarial image violates the attack's rules, in float64.
 
     Raises:
-      RuntimeError: if that is more than rounding: its accuracy would mean nothing.
+      RuntimeError: if that is more than rounding, because the accuracy is then invalid.
     """
     natural, candidate = _unit(images), adversarial.astype(np.float64)
     delta = np.abs(candidate - natural)
@@ -32,10 +32,10 @@ def excess_of(
     excess = float(np.max(delta)) - conditions.get("epsilon", 0.0)
     if conditions.get("clipped", True):
         excess = max(excess, float(-np.min(candidate)), float(np.max(candidate)) - 1.0)
-    if not excess <= SLACK:  # So put that NaN is refused.
+    if not excess <= SLACK:  # Written as `not <=` so that NaN fails too.
         raise RuntimeError(
             f"{name} left its ball or the pixel range by {excess:.2e}; "
-            f"expected at most {SLACK:.0e}: its numbers would mean nothing."
+            f"expected at most {SLACK:.0e}, because its accuracy is invalid otherwise."
         )
     return excess
 
@@ -43,12 +43,12 @@ def excess_of(
 def to_bytes(
     adversarial: np.ndarray, natural: np.ndarray, conditions: Mapping[str, Any]
 ) -> np.ndarray:
-    """The nearest images of 8 bits that are still within epsilon.
+    """The nearest 8-bit images within epsilon.
 
     Args:
       adversarial: [N, H, W, C] in [0, 1].
       natural: uint8, of the same shape.
-      conditions: of the attack; epsilon 0.031 is 7.9 grey levels, of which 7 can be used.
+      conditions: conditions of the attack; epsilon 0.031 is 7.9 grey levels, so images move by 7.
 
     Raises:
       UsageError: for an L2 ball, because rounding may leave it.
@@ -66,15 +66,15 @@ def to_bytes(
 
 
 class Images:
-    """The adversarial images of a split, in memory, or in a file that is written in place.
+    """The adversarial images of a split, in memory or in a file.
 
     Attributes:
       array: [N, H, W, C], float32 or uint8.
-      is_new: whether no image is stored yet.
+      is_new: whether the file was created now, without images.
     """
 
     def __init__(self, file: pathlib.Path | None, shape: tuple[int, ...], dtype: str) -> None:
-        """Opens `file`; one with another shape or dtype is replaced."""
+        """Opens `file`; replaces a file with another shape or dtype."""
         self._file, self.is_new = file, True
         if file is None:
             self.array = np.zeros(shape, dtype)
@@ -88,14 +88,14 @@ class Images:
             self.array = np.lib.format.open_memmap(file, "r")
 
     def put(self, indices: np.ndarray, images: np.ndarray) -> None:
-        """Stores images at these places, in ascending order; on the disk when it returns."""
+        """Stores images at these indices, which ascend; they are on the disk when it returns."""
         images = np.ascontiguousarray(images, self.array.dtype)
         if self._file is None:
             self.array[indices] = images
             return
         assert isinstance(self.array, np.memmap)
         with open(self._file, "r+b") as stream:
-            # Not through the memory map: the system writes large pages of it again and again.
+            # Not through the memory map, whose large pages the system would write repeatedly.
             for run in np.split(np.arange(len(indices)), np.flatnonzero(np.diff(indices) != 1) + 1):
                 if len(run):
                     stream.seek(self.array.offset + int(indices[run[0]]) * images[0].nbytes)
@@ -105,15 +105,15 @@ class Images:
 
 
 def open_images(place: Place | None, split: Split, keep: str) -> Images | None:
-    """Where the adversarial images of a split go; None to keep none."""
+    """The store for the adversarial images of a split; None to keep none."""
     if check_choice("keep", keep, KEPT) == "none":
         return None
     return Images(place.images if place else None, split.images.shape, keep)
 
 
-def natural_images(split: Split, chosen: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Images of a split as its adversarial images are kept: uint8, or float32 in [0, 1]."""
-    images = split.images[chosen]
+def natural_images(split: Split, indices: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Images of a split in the form of its adversarial images: uint8, or float32 in [0, 1]."""
+    images = split.images[indices]
     return images if images.dtype == dtype else _unit(images).astype(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Where the mask network lets the perturbation through: on the digit, or around it."""
+"""Where the mask network keeps the perturbation: on the digit or on the background."""
 
 import functools
 from collections.abc import Callable
@@ -17,13 +17,13 @@ INK = 0.5  # A pixel this bright belongs to the digit: digits are white on black
 
 
 class MaskViews(NamedTuple):
-    """Images beside what the attack and the mask make of them (Eqs. 9 and 10).
+    """Images, their adversarial and calibrated views, and the mask (Eqs. 9 and 10).
 
     Attributes:
       natural, adversarial, mask, calibrated: [N, H, W, C] in [0, 1]. Without clipping, adversarial
-        and calibrated images may leave it.
+        and calibrated images may leave [0, 1].
       labels: [N].
-      predicted: [N, 3], what the classifier says of natural, adversarial and calibrated images.
+      predicted: [N, 3], predicted classes of natural, adversarial and calibrated images.
     """
 
     natural: Array
@@ -35,7 +35,7 @@ class MaskViews(NamedTuple):
 
 
 class MaskMeans(NamedTuple):
-    """Means of M over the pixels of a kind."""
+    """Means of M over the pixels of the digits, and over the other pixels."""
 
     digit: float
     background: float
@@ -53,22 +53,22 @@ def mask_means(
 ) -> MaskMeans:
     """Means of M = g(x, delta) over digit pixels and over background, delta of `attack`.
 
-    Both networks are in inference mode. The paper says of its MNIST masks that they are high on
-    the background and low on the digit.
+    Both networks are in inference mode. In the paper, MNIST masks are high on the background and
+    low on the digit.
 
     Args:
       classifier, mask_net: f and g.
       attack: the training attack.
-      state: their parameters.
+      state: parameters of both networks.
       split: single-channel images.
-      seed: of the attack's noise, which belongs to the example.
-      batch_size: of the computation.
+      seed: seed of the attack's noise, which depends on the index of the image.
+      batch_size: number of images computed at a time.
     """
     views_of = _views(classifier, mask_net, attack, seed)
 
     @jax.jit
     def sums(state: TrainState, images: Array, labels: Array, indices: Array) -> Array:
-        """[B, 2, 2]: of each image, the sum of M and the count, on the digit and around it."""
+        """[B, 2, 2]: for each image, sum of M and number of pixels, on the digit and around it."""
         natural, _, mask, *_ = views_of(state, images, labels, indices)
         ink = (natural >= INK).astype(mask.dtype)
         axes = (1, 2, 3)
@@ -77,8 +77,8 @@ def mask_means(
 
     total = jnp.zeros((2, 2))
     for indices, count in padded_batches(len(split.labels), batch_size):
-        each = sums(state, split.images[indices], split.labels[indices], indices)
-        total += jnp.sum(each[:count], axis=0)
+        of_images = sums(state, split.images[indices], split.labels[indices], indices)
+        total += jnp.sum(of_images[:count], axis=0)
     digit, background = (float(part) for part in total[:, 0] / total[:, 1])
     return MaskMeans(digit, background)
 
@@ -92,7 +92,7 @@ def mask_views(
     *,
     seed: int,
 ) -> MaskViews:
-    """All images of a split, which should be a few: the paper's Figure 2. Arguments as above."""
+    """Views of all images of a small split, as in the paper's Figure 2; arguments as above."""
     views_of = jax.jit(_views(classifier, mask_net, attack, seed))
     return views_of(state, split.images, split.labels, jnp.arange(len(split.labels)))
 
@@ -113,8 +113,8 @@ def _views(
         mask = jnp.broadcast_to(mask, natural.shape)
         calibrated = natural + mask * delta
         shown = (natural, adversarial, calibrated)
-        said = [jnp.argmax(f(state.classifier, view)[0], axis=-1) for view in shown]
-        predicted = jnp.stack(said, axis=-1)
+        classes = [jnp.argmax(f(state.classifier, view)[0], axis=-1) for view in shown]
+        predicted = jnp.stack(classes, axis=-1)
         return MaskViews(natural, adversarial, mask, calibrated, labels, predicted)
 
     return views

@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flax import linen as nn
-from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.checks import Finding
@@ -17,43 +15,44 @@ from cat_jax.experiment.experiment import Experiment
 from cat_jax.methods import NamedMethod
 from cat_jax.networks import Classifier, MaskNet
 from cat_jax.runtime.registry import Record, plugins_of, records_of
-from cat_jax.storage import files, lines, run_folder
-from cat_jax.weights.loading import Loaded, describe_short
+from cat_jax.storage import lines
+from cat_jax.storage.checkpoint import Checkpoint
+from cat_jax.storage.run_folder import RunFolder
+from cat_jax.weights import Loaded, describe_short
 
 Part = dict[str, Any]
-CODE = ("device", "git_sha", "versions")  # What decides a finding beside weights and conditions.
+CODE = ("device", "git_sha", "versions")  # Decide a finding, with weights and conditions.
 
 
 def attacked_run(
-    experiment: Experiment, dataset: data.Dataset, checkpoint: str, step: int, meta: Part
+    experiment: Experiment, dataset: data.Dataset, name: str, checkpoint: Checkpoint
 ) -> Part:
-    """What is attacked: a checkpoint of a run, and how it was trained.
+    """The first part of a line for a checkpoint of a run: its data, network and training.
 
     Args:
-      experiment: of the run.
-      dataset: its data.
-      checkpoint: "best", "last", or one of their averages.
-      step: number of updates.
-      meta: of the checkpoint.
+      experiment: experiment of the run.
+      dataset: data of the run.
+      name: "best", "last", or one of their averages.
+      checkpoint: the checkpoint with this name.
     """
     config = experiment.config
     return _attacked(experiment, dataset, trained=True) | {
         "method": config.method.name,
         "variant": config.variant,
         "seed": config.seed,
-        "checkpoint": checkpoint,
-        "step": step,
+        "checkpoint": name,
+        "step": checkpoint.step,
         "file": None,
         "conventions": config.conventions,
         "selection": config.selection if config.num_validation else "none",
-        "num_devices": meta.get("num_devices"),
+        "num_devices": checkpoint.meta.get("num_devices"),
         "sync_batch_norm": config.sync_batch_norm,
         "training": settings.training_conventions(config),
     }
 
 
 def attacked_file(experiment: Experiment, dataset: data.Dataset, loaded: Loaded) -> Part:
-    """What is attacked: weights from a file, of whose training nothing is known."""
+    """The first part of a line for weights from a file, whose training is unknown."""
     names = (
         *("method", "variant", "seed", "checkpoint", "step", "conventions", "selection"),
         *("num_devices", "sync_batch_norm", "training"),
@@ -79,7 +78,7 @@ def _attacked(experiment: Experiment, dataset: data.Dataset, *, trained: bool) -
 
 
 def _fields(network: nn.Module) -> Part:
-    """What a network was made with, such as its depth, mean and std."""
+    """Arguments of the constructor of a network, such as depth, mean and std."""
     names = [field.name for field in dataclasses.fields(network)]
     values = {name: getattr(network, name) for name in names if name not in ("parent", "name")}
     plain: Part = json.loads(json.dumps(values, default=_name, allow_nan=False))
@@ -87,18 +86,19 @@ def _fields(network: nn.Module) -> Part:
 
 
 def _name(value: Any) -> str:
-    """A function or a type by its name, which does not change with the process."""
+    """The name of a function or type, which is the same in every process."""
     return str(getattr(value, "__qualname__", value))
 
 
-def images_of(config: ConfigDict, num_images: int, total: int) -> Part:
-    """What decides a number beside the weights and the attack.
+def images_of(experiment: Experiment, num_images: int, total: int) -> Part:
+    """Conditions of a number besides the weights and the attack.
 
     Args:
-      config: the resolved config.
-      num_images: how many are evaluated.
+      experiment: experiment of the run.
+      num_images: number of images evaluated.
       total: size of the test split.
     """
+    config = experiment.config
     subset = labels.balanced(config.test.subset_seed)
     return {
         "precision": "float32",
@@ -112,9 +112,9 @@ def result_line(attacked: Part, conditions: Mapping[str, Any], result: Result) -
     """A line of results.jsonl.
 
     Args:
-      attacked: of the weights.
-      conditions: the attack's own, and the images that it was run on.
-      result: of the attack.
+      attacked: description of the weights.
+      conditions: conditions of the attack, and the images it ran on.
+      result: result of the attack.
     """
     outcome = {
         "accuracy": result.accuracy,
@@ -143,44 +143,45 @@ def check_line(
 
 
 def findings_of_same_code(
-    workdir: pathlib.Path, examined: Part, origin: Mapping[str, Any]
+    folder: RunFolder, examined: Part, origin: Mapping[str, Any]
 ) -> list[Finding]:
-    """Findings in checks.jsonl of the same weights under the same conditions, by this code.
+    """Findings in checks.jsonl for the same weights, conditions and code.
 
-    Another commit, version or kind of device may find something else. So may a checkout with
-    changes that are not committed.
+    It returns none for another commit, version or kind of device, or for a checkout with
+    uncommitted changes, because their findings may differ.
 
     Args:
-      workdir: folder of the run.
-      examined: the first two parts of the lines, without the name of the check.
-      origin: of the findings that would be made now, as `provenance.measurement` has it.
+      folder: folder of the run.
+      examined: first two parts of the lines, without the name of the check.
+      origin: origin of new findings, as `provenance.measurement` returns it.
     """
     if str(origin["git_sha"]).endswith("+"):
         return []
-    wanted, findings = lines.record_key(examined), []
-    for line in lines.with_conditions(run_folder.read_lines(workdir, "checks")):
+    key, findings = lines.record_key(examined), []
+    for line in lines.with_conditions(folder.read_lines("checks")):
         conditions, outcome = dict(line["conditions"]), line["outcome"]
         check = conditions.pop("check")
         same_code = all(outcome.get(name) == origin[name] for name in CODE)
-        is_same = lines.record_key({"attacked": line["attacked"], "conditions": conditions})
-        if same_code and is_same == wanted:
+        own_key = lines.record_key({"attacked": line["attacked"], "conditions": conditions})
+        if same_code and own_key == key:
             findings.append(Finding(check, outcome["passed"], outcome["text"]))
     return findings
 
 
-def write(workdir: pathlib.Path, results: Sequence[Part], checks: Sequence[Part]) -> None:
+def write(folder: RunFolder, results: Sequence[Part], checks: Sequence[Part]) -> None:
     """Adds lines to results.jsonl and checks.jsonl; each replaces the line with its key.
 
-    A check that says what its line says already leaves the line, with its date, as it was.
+    A check whose finding has not changed keeps its line and its date.
     """
-    lines.replace(workdir / "results.jsonl", results)
-    old = lines.with_conditions(files.read_json_lines(workdir / "checks.jsonl"))
-    known = {lines.key(line): dict(line) for line in old}
-    lines.replace(workdir / "checks.jsonl", [_unchanged(line, known) for line in checks])
+    lines.replace(folder.lines_file("results"), results)
+    old = lines.with_conditions(folder.read_lines("checks"))
+    by_key = {lines.key(line): dict(line) for line in old}
+    lines.replace(folder.lines_file("checks"), [_unchanged(line, by_key) for line in checks])
 
 
-def _unchanged(line: Part, known: Mapping[str, Part]) -> Part:
-    before = known.get(lines.key(line))
+def _unchanged(line: Part, earlier: Mapping[str, Part]) -> Part:
+    """The earlier line with this key if its finding is equal, else `line`."""
+    before = earlier.get(lines.key(line))
     names = ("passed", "text")
     if before and all(before["outcome"].get(n) == line["outcome"][n] for n in names):
         return before

@@ -1,4 +1,4 @@
-"""What an attack left of a classifier's accuracy: per image, in memory and on disk."""
+"""The result of an attack, image by image, in memory and on disk."""
 
 import dataclasses
 import json
@@ -16,16 +16,16 @@ UNKNOWN = -1
 
 
 class Record(NamedTuple):
-    """An evaluation in progress, as its file holds it.
+    """An evaluation in progress, as in its file.
 
     Attributes:
-      flags: int8 [N], 1 where the classifier is still right, 0 where not, UNKNOWN until then.
-      queries: int32 [N], forward passes that the attack made on each image; 0: not attacked.
-      stored: bool [N], whether the file of adversarial images has this one.
-      labels, indices: int32 [N], of the images, the latter in the test split.
+      flags: int8 [N], 1 if the classifier is still correct, 0 if not, UNKNOWN before the attack.
+      queries: int32 [N], forward passes of the attack on each image; 0: not attacked.
+      stored: bool [N], whether the file of adversarial images contains this one.
+      labels, indices: int32 [N], labels of the images and their indices in the test split.
       seconds: time of the attack, over all sessions.
-      excess: by how much the worst image breaks the rules, in float64; below 0: it keeps them.
-      origin: when and with what it was measured, as `provenance.measurement` returns it.
+      excess: how far the worst image violates the rules, in float64; not above 0: it keeps them.
+      origin: date, device and versions of the measurement, as `provenance.measurement` returns.
     """
 
     flags: np.ndarray
@@ -42,9 +42,9 @@ class Place(NamedTuple):
     """The files of one evaluation.
 
     Attributes:
-      record: the .npz with flags, written after each batch.
-      key: what was attacked and under which conditions. A record with another key is not used.
-      images: the .npy of adversarial images, where they are kept.
+      record: .npz file with flags, written after each batch.
+      key: key of the line of results. A record with another key is not used.
+      images: .npy file of adversarial images, if the evaluation keeps them.
       config: fingerprint of the resolved config, which is in evaluation/FINGERPRINT.json.
     """
 
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 def unknown(labels: np.ndarray, indices: np.ndarray) -> Record:
-    """The record before any batch."""
+    """The record before the first batch."""
     num_images = len(labels)
     return Record(
         flags=np.full(num_images, UNKNOWN, np.int8),
@@ -70,19 +70,19 @@ def unknown(labels: np.ndarray, indices: np.ndarray) -> Record:
 
 
 def read(place: Place | None, blank: Record, *, images_lost: bool = False) -> Record:
-    """The record on disk, if its key and images are right; otherwise `blank`.
+    """The record on disk, if it has the same key and images; otherwise `blank`.
 
-    A damaged file is no reason to stop: what it held is computed again. With `images_lost`, so are
-    the adversarial images.
+    For a damaged file it returns `blank`, so that the attack runs again. With `images_lost`, the
+    adversarial images are computed again.
     """
     if place is None:
         return blank
     try:
-        with open(place.record, "rb") as stream, np.load(stream) as kept:
-            fields: dict[str, Any] = {name: kept[name] for name in Record._fields[:5]}
-            fields |= {name: float(kept[name]) for name in ("seconds", "excess")}
-            origin, key = json.loads(str(kept["origin"])), str(kept["key"])
-    except Exception:  # There is no end to what a damaged archive can raise.
+        with open(place.record, "rb") as stream, np.load(stream) as archive:
+            fields: dict[str, Any] = {name: archive[name] for name in Record._fields[:5]}
+            fields |= {name: float(archive[name]) for name in ("seconds", "excess")}
+            origin, key = json.loads(str(archive["origin"])), str(archive["key"])
+    except Exception:  # Because a damaged archive can raise almost any error.
         return blank
     record = Record(**fields, origin=origin)
     is_same = all(a.shape == b.shape for a, b in zip(record[:5], blank[:5], strict=True))
@@ -103,15 +103,15 @@ def write(place: Place, record: Record) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one attack left.
+    """The result of one attack.
 
     Attributes:
-      attack: its name.
-      conditions: the arguments of the attack, as `NamedAttack.conditions` has them.
-      flags: bool [N], True where the classifier is still right.
+      attack: name of the attack.
+      conditions: arguments of the attack, as `NamedAttack.conditions` returns them.
+      flags: bool [N], True where the classifier is still correct.
       queries: int32 [N], forward passes of the attack on each image; 0: not attacked.
-      adversarial: [N, H, W, C] if images were asked for, float32 or uint8, of images that were
-        not attacked what the attack before left; otherwise None.
+      adversarial: [N, H, W, C], float32 or uint8, if the caller keeps images, else None; images
+        that were not attacked are those of the previous attack.
       seconds: time of the attack, compilation included.
       excess: as in `Record`; -inf if nothing was attacked.
       origin: as in `Record`.
@@ -128,7 +128,7 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """The fraction of all images that is still classified right."""
+        """The fraction of all images that is still classified correctly."""
         return float(self.flags.mean())
 
     @property
@@ -138,10 +138,10 @@ class Result:
 
     @property
     def num_attacked(self) -> int:
-        """Images that were attacked; in a cascade, those that were still right."""
+        """Number of attacked images; in a cascade, of those that survived the previous attack."""
         return int(np.count_nonzero(self.queries))
 
     @property
     def mean_queries(self) -> float:
-        """Forward passes on each image that was attacked; 0 if none was."""
+        """Mean number of forward passes on an attacked image; 0 without attacked images."""
         return float(self.queries.sum()) / max(self.num_attacked, 1)

@@ -1,17 +1,15 @@
-"""Attacks the checkpoints of a run, and looks for a robustness that is not there.
+"""Evaluates a run's checkpoints under attack and checks for false robustness.
 
-Leaves results.jsonl, checks.jsonl, in evaluation/ a record of each attack and the config, masks in
-masks.npz and, if asked for, the adversarial images in adversarial/.
+It writes results.jsonl, checks.jsonl, a record of each attack and the config in evaluation/,
+masks.npz and, with config.test.save_adversarial, the adversarial images in adversarial/.
 """
 
 import functools
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from cat_jax import data, weights
 from cat_jax.errors import UsageError
@@ -22,75 +20,74 @@ from cat_jax.runtime import processes
 from cat_jax.step.state import TrainState, weights_of
 from cat_jax.storage import checkpoint, files
 from cat_jax.storage.checkpoint import Checkpoint
-from cat_jax.weights.loading import Loaded
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.weights.trained import CHECKPOINTS
 
-MASKED, SHOWN = 1000, 10  # Test images whose masks are described, and kept.
+NUM_MEAN, NUM_SAVED = 1000, 10  # Test images for the mean of M, and with saved masks.
 
 
 def evaluate(
     experiment: Experiment,
     dataset: data.Dataset,
-    workdir: pathlib.Path,
+    folder: RunFolder,
     devices: Sequence[jax.Device],
 ) -> str:
-    """Attacks best/ and last/ and writes the results; returns a line on the mask, or "".
+    """Attacks best/ and last/ and writes the results; returns a sentence on the mask, or "".
 
     Raises:
-      UsageError: for a subset that cannot be, or without a checkpoint.
+      UsageError: for more images than there are, or without a checkpoint.
     """
     config = experiment.config
-    examine = Examination(experiment, dataset, workdir, devices)
+    examine = Examination(experiment, dataset, folder, devices)
     template = jax.eval_shape(experiment.init)
-    done: dict[tuple[int, str], Examined] = {}
-    for name, (folder, averaged) in CHECKPOINTS.items():
+    examined: dict[tuple[int, str], Examined] = {}
+    for name, (saved_as, averaged) in CHECKPOINTS.items():
         if averaged and not config.average_decay:
             continue
-        found, state = processes.from_first(  # In the end that of last/.
-            functools.partial(_restore, workdir / "checkpoints" / folder, template)
+        # The loop ends with the state of last/, whose masks are described.
+        restored, state = processes.from_first(
+            functools.partial(_restore, folder, saved_as, template)
         )
         variables = weights_of(state)["_average" if averaged else ""]
-        attacked = result_lines.attacked_run(experiment, dataset, name, found.step, found.meta)
+        attacked = result_lines.attacked_run(experiment, dataset, name, restored)
         attacked["weights"] = weights.fingerprint(variables)
-        same = (found.step, attacked["weights"])
-        if same not in done:
-            done[same] = examine(Weights(variables, attacked, name))
-        result_lines.write(workdir, *done[same].of(attacked))
+        identity = (restored.step, attacked["weights"])
+        if identity not in examined:
+            examined[identity] = examine(Weights(variables, attacked, name))
+        result_lines.write(folder, *examined[identity].of(attacked))
     if not examine.attacks or config.mask_net.name == "OnesMask":
         return ""
-    return describe_mask(experiment, dataset, state, workdir)
+    return describe_mask(experiment, dataset, state, folder)
 
 
 def evaluate_file(
     experiment: Experiment,
     dataset: data.Dataset,
-    workdir: pathlib.Path,
+    folder: RunFolder,
     devices: Sequence[jax.Device],
-    loaded: Loaded,
+    loaded: weights.Loaded,
 ) -> None:
-    """`evaluate` of weights from a file instead of the run's own.
+    """Attacks weights from a file instead of the run's checkpoints.
 
-    Their lines name the file and its SHA-256, and no method, variant or seed: whatever else the
-    workdir holds, nothing is taken for what it is not.
+    The lines of results name the file and its SHA-256, and no method, variant or seed, so that they
+    cannot be confused with results of the run in the same folder.
     """
     attacked = result_lines.attacked_file(experiment, dataset, loaded)
     attacked["weights"] = weights.fingerprint(loaded.variables)
-    examine = Examination(experiment, dataset, workdir, devices)
-    result_lines.write(workdir, *examine(Weights(loaded.variables, attacked, loaded.file.name)))
+    examine = Examination(experiment, dataset, folder, devices)
+    result_lines.write(folder, *examine(Weights(loaded.variables, attacked, loaded.file.name)))
 
 
-def _restore(folder: pathlib.Path, template: TrainState) -> tuple[Checkpoint, TrainState]:
-    found = checkpoint.newest(folder)
-    if found is None:
-        workdir = folder.parent.parent
-        raise UsageError(
-            f"{workdir} holds no checkpoint {folder.name}/; train first: --mode=train."
-        )
-    return found, checkpoint.restore(found, template)
+def _restore(folder: RunFolder, name: str, template: TrainState) -> tuple[Checkpoint, TrainState]:
+    newest = checkpoint.newest(folder.checkpoint(name))
+    if newest is None:
+        raise UsageError(f"{folder} holds no checkpoint {name}/; train first: --mode=train.")
+    return newest, checkpoint.restore(newest, template)
 
 
-def check_size(config: ConfigDict, dataset: data.Dataset) -> None:
-    """Raises UsageError if more examples are asked for than there are: before the training."""
+def check_size(experiment: Experiment, dataset: data.Dataset) -> None:
+    """Raises UsageError if the config asks for more test images than the data set has."""
+    config = experiment.config
     if config.test.num_examples > (number := len(dataset.test.labels)):
         raise UsageError(
             f"config.test.num_examples is {config.test.num_examples}; {config.dataset} has "
@@ -99,29 +96,29 @@ def check_size(config: ConfigDict, dataset: data.Dataset) -> None:
 
 
 def describe_mask(
-    experiment: Experiment, dataset: data.Dataset, state: TrainState, workdir: pathlib.Path
+    experiment: Experiment, dataset: data.Dataset, state: TrainState, folder: RunFolder
 ) -> str:
-    """What g lets through, in one line.
+    """Writes masks.npz, and describes the mask in one sentence.
 
-    Leaves masks.npz: some test images, one of each class, in four views; and of single-channel
-    images the means of M on the digit and around it.
+    The file holds four views of some test images, one of each class; for single-channel images
+    also the means of M on the digit and on the background.
     """
     parts = (experiment.classifier, experiment.mask_net, experiment.method.attack, state)
     seed, split = experiment.config.seed, dataset.test
-    one_of_each = data.balanced(split.labels, dataset.num_classes, 0)[:SHOWN]
+    one_of_each = data.balanced(split.labels, dataset.num_classes, 0)[:NUM_SAVED]
     views = masks.mask_views(*parts, split.take(one_of_each), seed=seed)
-    kept: dict[str, Any] = jax.device_get(views._asdict())
-    kept["class_names"] = np.array(dataset.class_names)
-    text = f"Mean of M over {len(one_of_each)} test images: {np.mean(kept['mask']):.3f}."
+    arrays: dict[str, Any] = jax.device_get(views._asdict())
+    arrays["class_names"] = np.array(dataset.class_names)
+    text = f"Mean of M over {len(one_of_each)} test images: {np.mean(arrays['mask']):.3f}."
     if dataset.spec.image_shape[-1] == 1:
-        first = split.first(MASKED)
+        first = split.first(NUM_MEAN)
         batch_size = experiment.config.test.batch_size
         means = masks.mask_means(*parts, first, seed=seed, batch_size=batch_size)
-        kept |= means._asdict() | {"num_examples": len(first.labels)}
+        arrays |= means._asdict() | {"num_examples": len(first.labels)}
         text = (
             f"Mean of M over the first {len(first.labels)} test images: {means.digit:.3f} on the "
             f"digit (pixels of {masks.INK} and more), {means.background:.3f} on the background."
         )
-    with files.replacing(workdir / "masks.npz") as temporary, open(temporary, "wb") as stream:
-        np.savez(stream, **kept)
+    with files.replacing(folder.masks_file) as temporary, open(temporary, "wb") as stream:
+        np.savez(stream, **arrays)
     return text

@@ -1,4 +1,4 @@
-"""Refuses an experiment in which batch norm would see a single value per channel."""
+"""Refuses an experiment in which batch norm would get a single value per channel."""
 
 import functools
 
@@ -53,7 +53,7 @@ def check_batch_statistics(
 
 
 def _forward(module: nn.Module, *inputs: Array) -> object:
-    """A forward pass in training mode on one device, as far as shapes go."""
+    """A forward pass in training mode on one device, for its shapes."""
     if hasattr(module, "axis_name"):
         module = module.clone(axis_name=None)
     variables = module.init(jax.random.key(0), *inputs)

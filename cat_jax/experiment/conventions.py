@@ -1,7 +1,7 @@
-"""What `config.conventions` decides: the fields on which the paper and the published code differ.
+"""Values of the fields on which the paper and the published code differ: `config.conventions`.
 
-A field that is None in a config takes its value from here. `config.recipe` says whose details
-they are, because the authors' program for MNIST is not the one for CIFAR.
+A field that is None in a config takes its value from this table. `config.recipe` chooses among
+the authors' programs, because the one for MNIST differs from the one for CIFAR.
 """
 
 from typing import Any
@@ -58,4 +58,4 @@ CONVENTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 RECIPES = tuple(CONVENTIONS["paper"])
-FIELDS_SET = tuple(CONVENTIONS["paper"]["cifar"])  # The same for each of them.
+FIELDS_SET = tuple(CONVENTIONS["paper"]["cifar"])  # Every other recipe sets the same fields.

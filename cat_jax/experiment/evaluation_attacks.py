@@ -20,9 +20,9 @@ NATURAL = NamedAttack("natural", None)
 
 
 def validation_attacks(config: ConfigDict) -> tuple[NamedAttack, NamedAttack]:
-    """PGD, whose accuracy, added to the natural one, chooses best/; and FGSM.
+    """PGD, whose accuracy plus natural accuracy chooses best/; and FGSM.
 
-    Where a classifier withstands the second but not the first, it defends against one step only.
+    A classifier that withstands FGSM but not PGD defends against a single step only.
     """
     settings = config.validation
     ball: dict[str, Any] = dict(epsilon=settings.epsilon, norm=settings.norm)
@@ -42,7 +42,7 @@ def validation_attacks(config: ConfigDict) -> tuple[NamedAttack, NamedAttack]:
 
 
 def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
-    """The attacks that `config.evaluation` names, each behind the one that it follows.
+    """The attacks that `config.evaluation` names, each after the one that it follows.
 
     Raises:
       UsageError: for a name that is neither a suite nor an attack.

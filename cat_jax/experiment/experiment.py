@@ -1,4 +1,4 @@
-"""An experiment: what a config means for a given data set."""
+"""An experiment: the objects that a config and a data set determine."""
 
 import dataclasses
 import functools
@@ -33,24 +33,24 @@ AUGMENTATIONS: dict[str, data.Augment] = {
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What a config means for a given data set; no arrays but the data.
+    """The objects that a config and a data set determine; it holds no arrays.
 
     Attributes:
-      config: as `settings.resolve` left it.
-      num_steps: of the complete run.
-      steps_per_call: config.steps_per_dispatch, as far as there are so many steps between two lines
-        of the log or two checkpoints: batches of more would only take memory.
+      config: the resolved config.
+      num_steps: number of steps of the complete run.
+      steps_per_call: config.steps_per_dispatch, or the number of steps between two lines of the log
+        or two checkpoints if that is smaller: batches for more steps would only take memory.
       init: () -> the state before the first step.
       step_fn: Algorithm 1 on all devices: (state, batch, key) -> (state, metrics). With
         steps_per_call above 1, as `step.train_step.several` has it.
-      learning_rate: step -> rate of the classifier's optimizer.
+      learning_rate: step -> learning rate of the classifier's optimizer.
       classifier: images -> logits.
       mask_net: images and delta -> mask.
       method: the training attack and the losses.
-      phases: what the step is made of, for those who look at its parts.
-      augment: of the training images, the first thing in a step.
-      attacks: what the trained classifier is tested by.
-      curve: attack and radii of accuracy against epsilon; None: it is not measured.
+      phases: the parts of the step, for notebooks and benchmarks.
+      augment: augmentation of the training images, the first operation of a step.
+      attacks: attacks of the evaluation.
+      curve: attack and radii of accuracy against epsilon; None: the evaluation has no curve.
     """
 
     config: ConfigDict
@@ -68,30 +68,18 @@ class Experiment:
     curve: tuple[NamedAttack, list[float]] | None
 
     def begin(self) -> TrainState:
-        """`init()`, the same bits, compiled in a quarter of the time: a long program, run once."""
+        """Returns `init()`, the same bits, with a faster compilation, because it runs once."""
         return jax.jit(self.init, compiler_options={"xla_backend_optimization_level": 0})()
 
 
 def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -> Experiment:
-    """The parts of the experiment of a resolved config, on `devices`.
+    """Builds the experiment of a resolved config on `devices`.
 
     Raises:
-      UsageError: for names that are unknown and sizes that do not fit.
+      UsageError: for unknown names and sizes that do not fit.
     """
-    share = len(devices) * config.num_parts
-    if config.batch_size % share:
-        parts = f" in {config.num_parts} parts each" if config.num_parts > 1 else ""
-        raise UsageError(
-            f"Batch size {config.batch_size} does not divide over {len(devices)} devices{parts}; "
-            f"set config.batch_size to a multiple of {share}."
-        )
-    num_train = spec.num_train - config.num_validation
-    if num_train < 1:
-        raise UsageError(
-            f"config.num_validation is {config.num_validation}; {config.dataset} has "
-            f"{spec.num_train} training examples: expected fewer."
-        )
-    clock = data.Clock(num_train, config.batch_size)
+    _check_sizes(config, spec, len(devices))
+    clock = data.Clock(spec.num_train - config.num_validation, config.batch_size)
     method = build_method(config, clock)
     classifier, mask_net = build_networks(config, spec)
     check_batch_statistics(config, classifier, mask_net, spec.image_shape, len(devices))
@@ -113,35 +101,56 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
             average=variables_of(theta) if config.average_decay else {},
         )
 
-    augment = AUGMENTATIONS[config.augment]
-    trained = for_training(config, classifier), for_training(config, mask_net)
-    step = make_train_step(
-        method,
-        *trained,
-        theta_tx,
-        phi_tx,
-        augment,
-        num_parts=config.num_parts,
-        average_decay=config.average_decay,
-    )
-    if config.non_finite == "skip":
-        step = skip_non_finite(step)
     num_steps = config.num_steps or clock.steps_until(config.num_epochs)
-    together = min(config.steps_per_dispatch, config.log_every, config.save_every, num_steps)
-    if together > 1:
-        step = several(step)
+    steps_per_call = min(config.steps_per_dispatch, config.log_every, config.save_every, num_steps)
+    trained = for_training(config, classifier), for_training(config, mask_net)
+    phases = Phases(method, *trained, theta_tx, phi_tx, config.num_parts)
+    step = _step(config, phases, steps_per_call)
     return Experiment(
         config,
         num_steps,
-        together,
+        steps_per_call,
         jax.jit(init),
         PARALLEL[config.parallel](step, devices),
         rate,
         classifier,
         mask_net,
         method,
-        Phases(method, *trained, theta_tx, phi_tx, config.num_parts),
-        augment,
+        phases,
+        AUGMENTATIONS[config.augment],
         evaluation_attacks(config),
         evaluation_curve(config),
     )
+
+
+def _step(config: ConfigDict, phases: Phases, steps_per_call: int) -> StepFn:
+    """The training step of these phases."""
+    step = make_train_step(
+        phases.method,
+        phases.classifier,
+        phases.mask_net,
+        phases.classifier_tx,
+        phases.mask_tx,
+        AUGMENTATIONS[config.augment],
+        num_parts=phases.num_parts,
+        average_decay=config.average_decay,
+    )
+    if config.non_finite == "skip":
+        step = skip_non_finite(step)
+    return several(step) if steps_per_call > 1 else step
+
+
+def _check_sizes(config: ConfigDict, spec: data.Spec, num_devices: int) -> None:
+    """Raises UsageError for a batch or a validation split whose size does not fit."""
+    divisor = num_devices * config.num_parts
+    if config.batch_size % divisor:
+        parts = f" in {config.num_parts} parts each" if config.num_parts > 1 else ""
+        raise UsageError(
+            f"Batch size {config.batch_size} does not divide over {num_devices} devices{parts}; "
+            f"set config.batch_size to a multiple of {divisor}."
+        )
+    if config.num_validation >= spec.num_train:
+        raise UsageError(
+            f"config.num_validation is {config.num_validation}; {config.dataset} has "
+            f"{spec.num_train} training examples: expected fewer."
+        )

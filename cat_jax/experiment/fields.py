@@ -1,8 +1,8 @@
-"""What each field of the config accepts, what it decides, and whether a resumed run may change it.
+"""Each field of the config: accepted values, effects, and whether a resumed run may change it.
 
-`configs/default.py` says what a field means and gives its default. This table says what the
-program does with it: `settings.resolve`, the fingerprints, the refusal of another config's workdir
-and the identity of an evaluation all read it, so nothing else lists fields.
+`configs/default.py` explains each field and sets its default. The program reads the table below:
+`settings.resolve`, the fingerprints, the refusal of a workdir with another config and the identity
+of an evaluation. No other module lists fields.
 """
 
 import enum
@@ -26,11 +26,11 @@ from cat_jax.experiment.limits import at_least as least
 
 
 class Affects(enum.Flag):
-    """What the value of a field decides, in a config in which every field is set.
+    """What a field decides, in a config in which every field is set.
 
-    TRAINING is what a run trains and which checkpoint it calls best/. EVALUATION is the accuracy
-    that an attack leaves of given weights. NOTHING is all else: where files are, how a step is
-    spread over devices, which attacks are run, and values that are only defaults of other fields.
+    TRAINING: the weights, and the choice of best/. EVALUATION: the accuracy of given weights under
+    an attack. NOTHING: neither, as with locations of files, the split of a step over devices, the
+    list of attacks, and values that are only defaults of other fields.
     """
 
     NOTHING = 0
@@ -46,10 +46,10 @@ class Field(NamedTuple):
     """One field of the config.
 
     Attributes:
-      limit: the values that it accepts.
-      affects: what it decides.
-      longer: for a field that decides how long a run is: config -> may a resumed run change it?
-      derived: a config file sets it, and nobody else.
+      limit: accepted values.
+      affects: what the field decides.
+      longer: for a field that sets the length of a run: config -> may a resumed run change it?
+      derived: whether only config files may set it.
     """
 
     limit: Limit
@@ -80,8 +80,8 @@ FIELDS: dict[str, Field] = {
     "threat.epsilon": Field(RADIUS, NOTHING),
     # Data.
     "dataset": Field(NAME, BOTH),
-    "plugins": Field(NAMES, NOTHING),  # Because what they register has names of its own.
-    "data_dir": Field(NAME, NOTHING),  # Because the data have a fingerprint of their own.
+    "plugins": Field(NAMES, NOTHING),  # Because registered records have names.
+    "data_dir": Field(NAME, NOTHING),  # Because the data have a fingerprint.
     "num_validation": Field(least(0), TRAINING),
     "selection": Field(one_of("validation", "test"), TRAINING),
     "augment": Field(one_of("none", "crop_flip", "crop_flip_zero"), TRAINING),

@@ -1,4 +1,4 @@
-"""Results in words: the attack with its radius, the weights that were attacked, the images."""
+"""Results in words: the attack with its radius, the attacked weights, the images."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from cat_jax.experiment.limits import radius_text
 
 Conditions = Mapping[str, Any]
 NORMS = {"linf": "L-infinity", "l2": "L2"}
-# What a table says of its rows, and the seed of the noise, over which tables average.
-ASIDE = ("num_examples", "subset", "seed")
+# Conditions that tables show beside their rows, and the seed, over which tables average.
+NOT_COMPARED = ("num_examples", "subset", "seed")
 
 
 def comparable(conditions: Conditions) -> dict[str, Any]:
-    """The conditions of an attack without the images that it was run on and its noise."""
-    return {name: value for name, value in conditions.items() if name not in ASIDE}
+    """The conditions of an attack without the choice of images and the seed of the noise."""
+    return {name: value for name, value in conditions.items() if name not in NOT_COMPARED}
 
 
 def radius(epsilon: float) -> str:
@@ -38,31 +38,31 @@ def attack(conditions: Conditions) -> str:
     return f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}"
 
 
-def attacks(every: Sequence[Conditions]) -> list[str]:
-    """A label for each of several conditions; those that share one get what they differ in."""
-    every = [comparable(conditions) for conditions in every]
-    labels = [attack(conditions) for conditions in every]
+def attacks(all_conditions: Sequence[Conditions]) -> list[str]:
+    """A label for each of several conditions; equal labels get the conditions that differ."""
+    comparables = [comparable(conditions) for conditions in all_conditions]
+    labels = [attack(conditions) for conditions in comparables]
     alike: dict[str, list[Conditions]] = {}
-    for own, label in zip(every, labels, strict=True):
-        alike.setdefault(label, []).append(own)
+    for conditions, label in zip(comparables, labels, strict=True):
+        alike.setdefault(label, []).append(conditions)
     return [
-        ", ".join([label, *_differences(own, alike[label])])
-        for own, label in zip(every, labels, strict=True)
+        ", ".join([label, *_differences(conditions, alike[label])])
+        for conditions, label in zip(comparables, labels, strict=True)
     ]
 
 
-def _differences(own: Conditions, alike: Sequence[Conditions]) -> list[str]:
-    """ "step_size 0.01" for each condition that is not the same in all that are alike."""
-    names = dict.fromkeys(name for conditions in alike for name in conditions)
+def _differences(conditions: Conditions, alike: Sequence[Conditions]) -> list[str]:
+    """ "step_size 0.01" for each condition that is not equal in all of `alike`."""
+    names = dict.fromkeys(name for others in alike for name in others)
     return [
-        f"{name} {own.get(name)}"
+        f"{name} {conditions.get(name)}"
         for name in names
-        if any(conditions.get(name) != own.get(name) for conditions in alike)
+        if any(others.get(name) != conditions.get(name) for others in alike)
     ]
 
 
 def settings(conditions: Conditions) -> str:
-    """ "100 steps of 0.003, from 5 random starts" or "5000 queries": what an attack may spend."""
+    """ "100 steps of 0.003, from 5 random starts" or "5000 queries": the strength of an attack."""
     texts = []
     if steps := conditions.get("num_steps"):
         size = f" of {conditions['step_size']:.4g}" if "step_size" in conditions else ""
@@ -79,7 +79,7 @@ def settings(conditions: Conditions) -> str:
 
 
 def balanced(seed: int) -> str:
-    """The condition `subset` of images that are drawn evenly from the classes."""
+    """The condition `subset` for images drawn evenly from the classes."""
     return f"balanced, seed {seed}"
 
 
@@ -90,7 +90,7 @@ def images(conditions: Conditions) -> str:
 
 
 def weights(attacked: Mapping[str, Any]) -> str:
-    """ "best", or "weights FILE (ResNet18)" for weights from elsewhere."""
+    """ "best", or "weights FILE (ResNet18)" for weights from a file."""
     if attacked["file"] is None:
         return str(attacked["checkpoint"])
     return f"weights {attacked['file']['name']} ({attacked['classifier']})"
@@ -118,14 +118,14 @@ def all_weights(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def check(line: Mapping[str, Any]) -> str:
-    """ "best converged at 0.15"; without the radius where the attacks compared have several.
+    """ "best converged at 0.15"; without the radius if the compared attacks have several.
 
     On a part of the test split: "best converged at 0.15 on 1000 (balanced, seed 0)".
     """
     conditions = line["conditions"]
-    every = {label.partition(" at ")[2] for label in conditions.get("attacks", ())} - {""}
+    radii = {label.partition(" at ")[2] for label in conditions.get("attacks", ())} - {""}
     if "epsilon" in conditions:
-        every = {radius(conditions["epsilon"])}
-    at = f" at {every.pop().partition(',')[0]}" if len(every) == 1 else ""
+        radii = {radius(conditions["epsilon"])}
+    at = f" at {radii.pop().partition(',')[0]}" if len(radii) == 1 else ""
     on = "" if conditions["subset"] == "all" else f" on {images(conditions)}"
     return f"{weights(line['attacked'])} {conditions['check']}{at}{on}"

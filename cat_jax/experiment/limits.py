@@ -1,4 +1,4 @@
-"""What a field of the config accepts: numbers in a range, one of several names, a radius."""
+"""Accepted values of a field: numbers in a range, one of several names, a radius."""
 
 import fractions
 import itertools
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cat_jax.errors import UsageError
 
-MAX_NUMBER = 2**31 - 1  # Because counts become int32; no sensible setting is larger.
+MAX_NUMBER = 2**31 - 1  # Because counts become int32.
 MAX_RADIUS = {"linf": 1.0, "l2": 100.0}
 
 
@@ -15,10 +15,10 @@ class Limit(NamedTuple):
     """The values that a field accepts.
 
     Attributes:
-      types: of the field's default in the schema.
+      types: types of the values.
       accepts: value -> bool, for values of these types.
       expected: ends the error message, "expected at least 1".
-      choices: the names that the field accepts, if there are few of them.
+      choices: the accepted names, if the field has a fixed list.
     """
 
     types: tuple[type, ...]
@@ -27,8 +27,8 @@ class Limit(NamedTuple):
     choices: tuple[str, ...] = ()
 
     def check(self, path: str, value: Any) -> Any:
-        """Returns `value`; raises a UsageError that names the field if it is not accepted."""
-        is_bool = isinstance(value, bool)  # Which is an int for Python, but no number here.
+        """Returns `value`; raises a UsageError that names the field if the field refuses it."""
+        is_bool = isinstance(value, bool)  # Because Python counts it as an int.
         fits = isinstance(value, self.types) and (bool in self.types or not is_bool)
         if fits and self.accepts(value):
             return value
@@ -36,7 +36,7 @@ class Limit(NamedTuple):
 
 
 def at_least(least: float, below: float | None = None) -> Limit:
-    """Numbers from `least` to the largest that a count may be, or to less than `below`."""
+    """Numbers of at least `least`, up to `MAX_NUMBER` or below `below`."""
     if below is not None:
         expected = f"expected at least {least}, less than {below}"
         return Limit((int, float), lambda x: least <= x < below, expected)
@@ -61,8 +61,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _are_epochs(values: tuple[Any, ...]) -> bool:
-    whole = all(type(value) is int and 0 <= value <= MAX_NUMBER for value in values)
-    return whole and all(a < b for a, b in itertools.pairwise(values))
+    are_counts = all(type(value) is int and 0 <= value <= MAX_NUMBER for value in values)
+    return are_counts and all(a < b for a, b in itertools.pairwise(values))
 
 
 # Because the checks of a classifier compare images with one another.
@@ -71,22 +71,22 @@ NONE_OR_SEVERAL = Limit(
 )
 EPOCHS = Limit((tuple,), _are_epochs, "expected epochs from 0 on in rising order, such as (30, 60)")
 SWITCH = Limit((bool,), lambda value: True, "expected True or False")
-# A name that another module checks, because plugins can add to those that there are.
+# A name that another module checks, because plugins can register more names.
 NAME = Limit((str,), lambda value: True, "expected a name")
 NAMES = Limit(
     (tuple,), lambda values: all(isinstance(value, str) for value in values), "expected names"
 )
-# Text such as "8/255", which `read_radius` makes a number. A radius of 0 would attack nothing; a
-# start may be the image itself.
+# Text such as "8/255", which `read_radius` turns into a number. A radius of 0 would attack nothing,
+# but a start of 0 is the image itself.
 RADIUS = Limit((str, float), lambda value: True, "expected a radius or a step size above 0")
 START = Limit((str, float), lambda value: True, "expected a radius")
 
 
 def read_radius(path: str, text: str | float, norm: str, epsilon: float | None = None) -> float:
-    """The number that "8/255", "0.0314" or, where there is an epsilon, "epsilon/20" stands for.
+    """The number for "8/255" or "0.0314", or with an epsilon for "epsilon/20".
 
     Raises:
-      UsageError: for anything else, and for a radius that is too large for the norm.
+      UsageError: for other text, and for a radius that is too large for the norm.
     """
     head, slash, divisor = str(text).partition("/")
     relative = epsilon is not None and head == "epsilon"
@@ -112,7 +112,7 @@ def read_radius(path: str, text: str | float, norm: str, epsilon: float | None =
 
 
 def radius_text(radius: float) -> str:
-    """The radius as people write it, "0.3" or "8/255"; `read_radius` gives the same number back."""
+    """The radius as "0.3" or "8/255", from which `read_radius` returns the same number."""
     levels = round(255 * radius)
     for text in (f"{radius:g}", f"{levels}/255"):
         if float(fractions.Fraction(text)) == radius:

@@ -1,4 +1,4 @@
-"""The method of a config, with its training attack and weight perturbation."""
+"""The method of a config: its losses, its training attack, its weight perturbation."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
     masked = config.mask_net.name != "OnesMask"
 
     def after(epochs: tuple[int, ...]) -> Schedule:
-        """How many of `epochs` have begun."""
+        """The number of `epochs` that have begun."""
         starts = np.array([clock.steps_until(epoch) for epoch in epochs], np.int32)
         return lambda step: jnp.sum(step >= starts)
 
@@ -66,15 +66,15 @@ def build_attack(settings: ConfigDict) -> Attack:
         attack = attacks.starting_at(attack, attacks.gaussian_start(settings.start_std))
     elif loss == "kl" and start == 0:
         raise UsageError(
-            "config.attack.start_radius is 0 and the loss kl, whose gradient at x is 0: the attack "
-            "would go nowhere; set a radius, or config.attack.start to gaussian."
+            "config.attack.start_radius is 0 and the loss kl, whose gradient at x is 0, so the "
+            "attack would not move; set a radius, or config.attack.start to gaussian."
         )
     elif start in (0.0, epsilon):
         attack = functools.partial(attack, random_start=start > 0)
     elif settings.norm != "linf":
         raise UsageError(
             f"config.attack.start_radius is {start} and the norm {settings.norm}; expected 0 or "
-            "epsilon, because only starts in the linf norm have a radius of their own."
+            "epsilon, because only starts in the linf norm have their own radius."
         )
     else:
         attack = attacks.starting_at(attack, attacks.uniform_start(start))

@@ -18,38 +18,38 @@ PRECISIONS = {"float32": None, "bfloat16": jnp.bfloat16}  # None: dtype of the i
 
 
 def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.Module]:
-    """Classifier and mask network.
+    """Classifier and mask network of a resolved config.
 
     Raises:
-      UsageError: for unknown names, and images that a network does not take.
+      UsageError: for unknown names, and images that a network does not accept.
     """
     shared = {"axis_name": DEVICES if config.sync_batch_norm else None}
     record = _record(Classifier, "classifier", config, spec)
-    given = chosen_fields(config.classifier, "classifier", record.fields)
+    arguments = chosen_fields(config.classifier, "classifier", record.fields)
     if "mean" in record.takes:
-        given |= _normaliser(config.classifier, spec.image_shape)
+        arguments |= _normaliser(config.classifier, spec.image_shape)
     elif config.classifier.mean or config.classifier.std:
         raise UsageError(
-            f"{record.name} takes no config.classifier.mean and std; leave them empty."
+            f"{record.name} accepts no config.classifier.mean and std; leave them empty."
         )
-    classifier = record.build(num_classes=spec.num_classes, **given, **shared)
+    classifier = record.build(num_classes=spec.num_classes, **arguments, **shared)
 
     mask = _record(MaskNet, "mask_net", config, spec)
-    given = chosen_fields(config.mask_net, "mask_net", mask.fields)
-    return classifier, mask.build(sees=config.mask_net.sees, **given, **shared)
+    arguments = chosen_fields(config.mask_net, "mask_net", mask.fields)
+    return classifier, mask.build(sees=config.mask_net.sees, **arguments, **shared)
 
 
 def for_training(config: ConfigDict, module: nn.Module) -> nn.Module:
-    """The network as a training step computes it: config.precision, config.remat."""
+    """The network with the precision and the recomputation of training steps."""
     if isinstance(module, OnesMask):
         return module
     dtype = PRECISIONS[config.precision]
     name = type(module).__name__
     if config.remat and not hasattr(module, "remat"):
-        raise UsageError(f"{name} has no blocks to recompute; leave config.remat at False.")
+        raise UsageError(f"{name} has no blocks to recompute; set config.remat to False.")
     if dtype is not None and not hasattr(module, "dtype"):
         raise UsageError(
-            f"{name} has no field dtype, by which config.precision is set; leave it at float32."
+            f"{name} has no field dtype, which config.precision sets; set that to float32."
         )
     changes: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
     changes |= {"remat": True} if config.remat else {}
@@ -62,15 +62,15 @@ def _record(kind: type[N], section: str, config: ConfigDict, spec: data.Spec) ->
     record = find(kind, field, config[section].name)
     height, width = spec.image_shape[:2]
 
-    def fits(other: Network) -> bool:
-        return height % other.multiple == width % other.multiple == 0
+    def fits(network: Network) -> bool:
+        return height % network.multiple == width % network.multiple == 0
 
     if not fits(record):
-        others = [other.name for other in records_of(kind).values() if fits(other)]
+        names = [network.name for network in records_of(kind).values() if fits(network)]
         raise UsageError(
-            f"{field} is {record.name}, whose images have sides that are multiples of "
-            f"{record.multiple}, and these are {height}x{width}; resize them, or take "
-            f"{' or '.join(others)}{' (OnesMask: no mask)' if 'OnesMask' in others else ''}."
+            f"{field} is {record.name}, which requires images with sides that are multiples of "
+            f"{record.multiple}; the images are {height}x{width}: resize them, or choose "
+            f"{' or '.join(names)}{' (OnesMask: no mask)' if 'OnesMask' in names else ''}."
         )
     return record
 

@@ -23,15 +23,15 @@ DECAYED: dict[str, Callable[[PyTree], PyTree] | None] = {
 def build_optimizer(
     settings: ConfigDict, clock: data.Clock, num_epochs: int
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """Optimizer with its schedule, and that schedule: step -> learning rate.
+    """The optimizer, and its schedule: step -> learning rate.
 
-    Weight decay is coupled, as PyTorch's: added to the gradient before momentum.
+    Weight decay is coupled, as in PyTorch: it enters the gradient before momentum.
     """
     of_epoch = _rate(settings, num_epochs)
     at = clock.epoch_of if settings.per == "epoch" else clock.epochs_after
 
     def rate(step: Any) -> Any:
-        # One scalar for all weights: without a barrier XLA computes it anew in each one's update.
+        # One scalar for all weights: without a barrier XLA computes it again for each weight.
         return lax.optimization_barrier(of_epoch(at(step)))
 
     if settings.name == "adam":

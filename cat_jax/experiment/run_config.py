@@ -1,4 +1,4 @@
-"""The config that a run was created with: `--mode=evaluate --workdir=...` starts from it."""
+"""The config that a run was created with, from which `--mode=evaluate --workdir=...` starts."""
 
 import json
 import pathlib
@@ -13,22 +13,28 @@ from cat_jax.experiment import settings
 from cat_jax.experiment.fields import FIELDS
 from cat_jax.experiment.limits import RADIUS, START, radius_text
 from cat_jax.storage import run_folder
+from cat_jax.storage.run_folder import RunFolder
 
 
 def get_config(workdir: str) -> ConfigDict:
-    """The config that `workdir`/config.json was resolved from, so that an override still counts.
+    """`read` of a workdir, under the name by which the command line loads a config file."""
+    return read(RunFolder(pathlib.Path(workdir)))
 
-    Fields that are newer than the file have their defaults.
+
+def read(folder: RunFolder) -> ConfigDict:
+    """The config of a run before it was resolved, so that overrides still take effect.
+
+    Fields that the file lacks, because they are newer, have their defaults.
 
     Raises:
       UsageError: if the file has a field that the schema does not have.
     """
-    file = pathlib.Path(workdir) / "config.json"
+    file = folder.config_file
     return from_json(json.loads(file.read_text(encoding="utf-8")), str(file))
 
 
 def from_json(content: dict[str, Any], file: str) -> ConfigDict:
-    """The config that the content of a config.json was resolved from; `file` is for messages."""
+    """`read` of the content of a config.json; `file` is its name in errors."""
     given_values = content.pop(run_folder.GIVEN, {})
     content.pop(run_folder.SUMS, None)
     values = settings.flat(content) | settings.flat(given_values)
@@ -43,7 +49,7 @@ def from_json(content: dict[str, Any], file: str) -> ConfigDict:
 
 
 def as_given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields by their paths, with the radii of a resolved config as text, as in the schema."""
+    """Fields by their paths, with radii as text, as in the schema."""
     return {
         path: radius_text(value) if isinstance(value, float) and _is_radius(path) else value
         for path, value in values.items()
@@ -54,12 +60,12 @@ def _is_radius(path: str) -> bool:
     return FIELDS[path].limit in (RADIUS, START)
 
 
-def refuse_other(workdir: pathlib.Path, existing: ConfigDict, config: ConfigDict) -> None:
+def refuse_other(folder: RunFolder, existing: ConfigDict, config: ConfigDict) -> None:
     """Raises UsageError with the differences if a workdir was created with another config.
 
     Args:
-      workdir: folder of the run.
-      existing: the resolved config that the workdir was created with.
+      folder: folder of the run.
+      existing: the resolved config that the folder was created with.
       config: the resolved config that it is to be used with now.
     """
     old, new = settings.flat(existing), settings.flat(config)
@@ -71,6 +77,6 @@ def refuse_other(workdir: pathlib.Path, existing: ConfigDict, config: ConfigDict
     tests = "" if old["threat.epsilon"] == new["threat.epsilon"] else ", or set config.test.epsilon"
     if differences:
         raise UsageError(
-            f"{workdir} was created with a different config ({'; '.join(differences)}); use "
+            f"{folder} was created with a different config ({'; '.join(differences)}); use "
             f"another workdir, or the config that it was created with{tests}."
         )

@@ -1,4 +1,4 @@
-"""Resolves a config: every field set and checked. Fingerprints of resolved configs."""
+"""Resolves a config, so that every field is set and valid; fingerprints of resolved configs."""
 
 import difflib
 import hashlib
@@ -23,10 +23,10 @@ SCHEMA = pathlib.Path(default.__file__)
 def resolve(config: ConfigDict) -> ConfigDict:
     """A copy in which every field is set and valid, and every radius is a number.
 
-    Resolving what is resolved changes nothing.
+    Resolving a resolved config changes nothing.
 
     Raises:
-      UsageError: for a field that does not exist, and a value that a field does not accept.
+      UsageError: for an unknown field, and for a value that a field does not accept.
     """
     values = flat(config.copy_and_resolve_references())
     refuse_unknown(values)
@@ -67,7 +67,7 @@ def _radius(values: Mapping[str, Any], path: str, epsilon: float | None = None) 
 
 
 def _variant(values: Mapping[str, Any]) -> str:
-    """The name of the variant; with another method than the variant's, that method's name."""
+    """The name of the variant; if the config has another method, the name of that method."""
     variant, method = values["variant"], values["method.name"]
     if variant not in default.VARIANTS:
         return str(variant)
@@ -77,7 +77,7 @@ def _variant(values: Mapping[str, Any]) -> str:
 
 
 def refuse_unknown(values: Mapping[str, Any]) -> None:
-    """Raises UsageError if a config, flat, has other fields than the schema."""
+    """Raises UsageError unless the fields of a config, by their paths, are those of the schema."""
     for path in sorted(values.keys() - FIELDS.keys()):
         raise UsageError(unknown_field(path))
     for path in sorted(FIELDS.keys() - values.keys()):
@@ -87,9 +87,10 @@ def refuse_unknown(values: Mapping[str, Any]) -> None:
 
 
 def unknown_field(path: str) -> str:
-    """What to say of a path that is no field: the field that was perhaps meant, and where all are.
+    """The error for a path that is no field: it suggests a field, and names the file with all.
 
-    Where the section is not known, `path` is the name of the field alone.
+    Args:
+      path: path of the field, or its name alone if its section is unknown.
     """
     names = {name: name for name in FIELDS} | {
         name.rpartition(".")[2]: name for name in FIELDS if "." not in path
@@ -109,12 +110,12 @@ def chosen_fields(
     """The fields of a section that a record names.
 
     Args:
-      section: such as config.test of a resolved config.
-      name: of the section, "test".
-      fields: names in it.
+      section: section of a resolved config, such as config.test.
+      name: name of the section, such as "test".
+      fields: names of fields in the section.
 
     Raises:
-      UsageError: for a field that the schema does not have.
+      UsageError: for an unknown field.
     """
     for field in fields:
         if f"{name}.{field}" not in FIELDS:
@@ -123,7 +124,7 @@ def chosen_fields(
 
 
 def derived_field(path: str) -> str:
-    """What to say to somebody who sets a field that only a config file sets."""
+    """The error for setting a field that only config files may set."""
     return (
         f"config.{path} is set by the config file; choose a variant by its name there: "
         "--config=FILE:VARIANT."
@@ -131,12 +132,11 @@ def derived_field(path: str) -> str:
 
 
 def fingerprint(config: ConfigDict | Mapping[str, Any], affects: Affects = BOTH) -> str:
-    """Twelve hexadecimal digits of a SHA-256 of the fields that affect something.
+    """Twelve hexadecimal digits of a SHA-256 of the fields that affect training or evaluation.
 
     Args:
-      config: a resolved config, as a ConfigDict or as config.json has it.
-      affects: TRAINING, EVALUATION or both: two configs that differ only in other fields have the
-        same fingerprint, and two that differ in one of these do not.
+      config: a resolved config, as a ConfigDict or as in config.json.
+      affects: TRAINING, EVALUATION or both; fields that affect neither do not count.
     """
     values = flat(config)
     refuse_unknown(values)
@@ -149,7 +149,7 @@ def training_conventions(config: ConfigDict | Mapping[str, Any]) -> dict[str, An
     """The fields of training on which the paper and the published code differ, by their paths.
 
     Args:
-      config: a resolved config, as a ConfigDict or as config.json has it.
+      config: a resolved config, as a ConfigDict or as in config.json.
     """
     values = flat(config)
     return {
@@ -169,13 +169,13 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
 
 
 def given_values(config: ConfigDict, resolved: ConfigDict) -> dict[str, Any]:
-    """The fields that `resolve` changed, by their paths, with the values that they had before."""
+    """The fields that `resolve` changed, by their paths, with their values before it."""
     values = flat(resolved)
     return {path: value for path, value in flat(config).items() if value != values[path]}
 
 
 def shown(path: str, value: Any) -> str:
-    """A value of a resolved config as people write it: radii as "0.3" or "8/255"."""
+    """A value of a resolved config as text, radii as "0.3" or "8/255"."""
     return radius_text(value) if FIELDS[path].limit in (RADIUS, START) else repr(value)
 
 

@@ -1,6 +1,7 @@
 """The attacks of the tables as data: by name, a function of `cat_jax.attacks` and its arguments.
 
-`evaluation_attacks` builds them. What reads results takes their conditions from here, without JAX.
+`evaluation_attacks` builds them. Tables and reports compare results with these conditions, without
+JAX.
 """
 
 import ast
@@ -16,9 +17,9 @@ from cat_jax.experiment.settings import chosen_fields
 from cat_jax.runtime.registry import EvaluationAttack, records_of
 from cat_jax.storage import lines
 
-# The radii of a curve, in those of the tests.
+# The radii of a curve, as multiples of the radius of the tests.
 CURVE_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
-STANDARD_QUERIES = 5000  # Of AutoAttack's Square, and of the paper's.
+STANDARD_QUERIES = 5000  # Queries of Square, in AutoAttack and in the paper.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +27,10 @@ class Listed:
     """An attack of a suite.
 
     Attributes:
-      name: that results give it.
-      function: its name in `cat_jax.attacks`; "" for natural accuracy.
-      arguments: of the function, all that the suite sets.
-      num_restarts: random starts of the attack as a whole; 0: it runs once.
+      name: name of the attack in results.
+      function: name of a function of `cat_jax.attacks`; "" for natural accuracy.
+      arguments: arguments of the function that the suite sets.
+      num_restarts: number of random starts of the complete attack; 0: it runs once.
       after: name of the attack before it in a cascade.
       queries: forward passes on each image, where the attack does not count them.
     """
@@ -42,7 +43,7 @@ class Listed:
     queries: int = 1
 
     def agrees(self, conditions: Mapping[str, Any]) -> bool:
-        """Whether the conditions of a result are those that the suite sets."""
+        """Whether the conditions of a result are those of the suite."""
         arguments = dict(self.arguments)
         if "pixel_range" in arguments:
             arguments["clipped"] = arguments.pop("pixel_range") is not None
@@ -79,51 +80,51 @@ def words(evaluation: str) -> list[str]:
 
 
 def listed(config: ConfigDict) -> list[Listed]:
-    """The attacks that `config.evaluation` names, each behind the one that it follows.
+    """The attacks that `config.evaluation` names, each after the one that it follows.
 
     Args:
-      config: as `settings.resolve` left it.
+      config: a resolved config.
 
     Raises:
       UsageError: for a name that is neither a suite nor an attack.
     """
     paper, standard = _paper(config.test), _standard(config.test)
-    known = {attack.name: attack for attack in [NATURAL, *paper, *standard]}
-    # By the plain name too: square_q1000 is the Square of a config with 1,000 queries.
+    by_name = {attack.name: attack for attack in [NATURAL, *paper, *standard]}
+    # Also under their plain names: in a config with 1,000 queries square means square_q1000.
     counted = {name: _counted(name, config.test) for name in ("square", "standard")}
-    known |= {name: known[full] for name, full in counted.items() if full in known}
+    by_name |= {name: by_name[full] for name, full in counted.items() if full in by_name}
     suites: dict[str, list[str]] = {
         "none": [],
-        "quick": [name for name in ("natural", "pgd20", "pgd20_unclipped") if name in known],
+        "quick": [name for name in ("natural", "pgd20", "pgd20_unclipped") if name in by_name],
         "paper": ["natural", *(attack.name for attack in paper)],
         "curve": ["natural"],
     }
     if standard:
         suites["standard"] = ["natural", *(attack.name for attack in standard)]
-    known |= _registered(config.test, known, suites)
-    chosen: dict[str, Listed] = {}
+    by_name |= _registered(config.test, by_name, suites)
+    attacks: dict[str, Listed] = {}
     for word in words(config.evaluation):
         if ":" in word:
-            known[word] = _with_arguments(word, config.test)
-        check_choice("config.evaluation", word, dict.fromkeys([*suites, *known]))
+            by_name[word] = _with_arguments(word, config.test)
+        check_choice("config.evaluation", word, dict.fromkeys([*suites, *by_name]))
         for name in suites.get(word, [word]):
-            chain = [known[name]]
+            chain = [by_name[name]]
             while chain[0].after:
-                chain.insert(0, known[chain[0].after])
-            chosen |= {attack.name: attack for attack in chain}
-    return list(chosen.values())
+                chain.insert(0, by_name[chain[0].after])
+            attacks |= {attack.name: attack for attack in chain}
+    return list(attacks.values())
 
 
 def curve(config: ConfigDict) -> tuple[Listed, list[float]] | None:
     """The attack of accuracy against epsilon and its radii, if `config.evaluation` names it.
 
-    It is the PGD-20 of the tables; its radii are multiples of the one of the tests.
+    The attack is the PGD-20 of the tables; its radii are multiples of the radius of the tests.
     """
     if not {"curve", "paper"} & set(words(config.evaluation)):
         return None
     pgd = next(attack for attack in _paper(config.test) if attack.name == "pgd20")
-    most = MAX_RADIUS[config.test.norm]
-    radii = sorted({min(share * config.test.epsilon, most) for share in CURVE_SHARES})
+    max_radius = MAX_RADIUS[config.test.norm]
+    radii = sorted({min(share * config.test.epsilon, max_radius) for share in CURVE_SHARES})
     return dataclasses.replace(pgd, name=lines.CURVE), radii
 
 
@@ -179,21 +180,21 @@ def _forward_passes(function: str, arguments: Mapping[str, Any]) -> int:
 
 
 def _registered(
-    settings: ConfigDict, known: Mapping[str, Listed], suites: Mapping[str, Any]
+    settings: ConfigDict, existing: Mapping[str, Listed], suites: Mapping[str, Any]
 ) -> dict[str, Listed]:
     """The attacks of plugins.
 
     Raises:
-      UsageError: if one has the name of another attack or of a suite, or follows none.
+      UsageError: for the name of another attack or suite, or for an unknown attack before one.
     """
     registered = {}
     for name, record in records_of(EvaluationAttack).items():
-        if name in known or name in suites:
+        if name in existing or name in suites:
             raise UsageError(
                 f"A plugin registers the attack {name!r}, which is a name in cat_jax; register it "
                 "under another name."
             )
-        if record.after and record.after not in known:
+        if record.after and record.after not in existing:
             raise UsageError(f"The attack {name} follows {record.after!r}, which does not exist.")
         arguments = chosen_fields(settings, "test", record.fields)
         registered[name] = Listed(name, name, arguments, 0, record.after, record.queries)
@@ -201,27 +202,27 @@ def _registered(
 
 
 def _counted(name: str, settings: ConfigDict) -> str:
-    """ "standard", or with another number of Square's queries "standard_q1000"."""
+    """ "standard", or "standard_q1000" if Square has another number of queries."""
     number = settings.num_queries
     return name if number == STANDARD_QUERIES else f"{name}_q{number}"
 
 
 def _paper(settings: ConfigDict) -> list[Listed]:
-    """The attacks of the paper's tables, in their order (sec. 5.1); then those it does not have."""
+    """The attacks of the paper's tables in their order (sec. 5.1), then additional ones."""
     step_size = settings.step_size
     ball: dict[str, Any] = dict(epsilon=settings.epsilon, norm=settings.norm)
 
-    def pgd(name: str, num_steps: int, num_restarts: int = 0, **more: Any) -> Listed:
+    def pgd(name: str, num_steps: int, num_restarts: int = 0, **extra: Any) -> Listed:
         fixed = dict(num_steps=num_steps, step_size=step_size, random_start=num_restarts > 0)
         queries = num_restarts * (num_steps + 1) if num_restarts else num_steps
-        return Listed(name, "pgd", ball | fixed | more, num_restarts, queries=queries)
+        return Listed(name, "pgd", ball | fixed | extra, num_restarts, queries=queries)
 
     attacks = [Listed("fgsm", "fgsm", ball), pgd("pgd20", 20), pgd("pgd100", 100)]
     if settings.norm == "linf":
         cw_inf: dict[str, Any] = dict(epsilon=settings.cw_epsilon, step_size=step_size)
         cw_inf |= dict(kappa=settings.cw_kappa, random_start=settings.cw_random_start)
         attacks.append(Listed("cw_inf", "cw_linf", cw_inf | dict(num_steps=30), queries=30))
-        # It leaves what is wrong already, so that running it there would change nothing.
+        # Square skips images that are classified wrongly, so it follows natural accuracy.
         attacks.append(_square("square", settings, after="natural"))
     if settings.unclipped:
         attacks += [pgd(f"pgd{n}_unclipped", n, pixel_range=None) for n in (20, 100)]
@@ -231,7 +232,7 @@ def _paper(settings: ConfigDict) -> list[Listed]:
 
 
 def _standard(settings: ConfigDict) -> list[Listed]:
-    """AutoAttack's cascade (`attacks.standard`). Its last member, Square, gives it its name."""
+    """AutoAttack's cascade (`attacks.standard`), whose last attack, Square, has its name."""
     if settings.norm != "linf":
         return []  # Our APGD, FAB and Square attack in L-infinity balls.
     ball: dict[str, Any] = dict(epsilon=settings.epsilon)

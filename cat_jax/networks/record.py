@@ -1,6 +1,6 @@
-"""The records of networks: all that the other rooms need to know of one.
+"""The records of networks, which hold all that other modules need to know of a network.
 
-The file of a network registers its record. So do modules of users.
+The file of a network registers its record, and so do modules of users.
 """
 
 import dataclasses
@@ -22,16 +22,16 @@ MODULE_FIELDS = {"parent", "name"}  # Of every Flax module.
 
 @dataclasses.dataclass(frozen=True)
 class StateDict:
-    """How the weights of a network are named in PyTorch.
+    """The names of a network's weights in PyTorch.
 
     Attributes:
-      signature: entries that tell it from other networks. Where those of several networks are all
-        present, the one with the longest signature is meant.
+      signature: entries that identify the network. If a file has the signatures of several
+        networks, the longest one decides.
       first, last: names of the first and the last layer's weight.
       modules: PyTorch's name -> ours of every layer, for networks published as bare sequences. If
         empty, the names are ours, with "layer1.0" for "layer1_0".
       arguments: shapes -> further arguments of the constructor that they determine.
-      side: shapes -> side of the images that the weights fit; 32 where any fits.
+      side: shapes -> side of the images that the weights fit; 32 if any side fits.
     """
 
     signature: tuple[str, ...]
@@ -42,27 +42,27 @@ class StateDict:
     side: Callable[[Shapes], int] = lambda shapes: 32
 
     def inputs(self, shapes: Shapes) -> int:
-        """Channels that the first layer takes; 1 where the shapes do not tell."""
+        """Number of input channels of the first layer; 1 if the shapes lack it."""
         return size(shapes, self.first, 1)
 
     def outputs(self, shapes: Shapes) -> int:
-        """Channels, or classes, that the last layer returns; 1 where the shapes do not tell."""
+        """Number of outputs of the last layer, channels or classes; 1 if the shapes lack it."""
         return size(shapes, self.last, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Network(Record):
-    """What classifiers and mask networks have in common.
+    """The record of a classifier or of a mask network.
 
     Attributes:
       name: value of config.classifier.name or config.mask_net.name.
-      make: constructor: keyword arguments -> a Flax Linen module. It is given those of the
-        following that its signature has: num_classes, mean, std (classifiers); sees (mask
-        networks); axis_name (batch norm over all devices); dtype and remat (of training steps).
+      make: constructor: keyword arguments -> a Flax Linen module. It gets those of the following
+        arguments that its signature has: num_classes, mean, std (classifiers); sees (mask
+        networks); axis_name (batch norm over all devices); dtype and remat (training steps).
       fields: further fields of config.classifier or config.mask_net that `make` takes, by the same
         names.
       multiple: number that divides the height and width of images that the network takes.
-      state_dict: names of the weights in PyTorch. Without, files of weights have Flax's names.
+      state_dict: names of the weights in PyTorch; None: files of weights have Flax's names.
     """
 
     make: Callable[..., nn.Module]
@@ -143,25 +143,25 @@ def named(name: str) -> Network:
 
 
 def record_of(module: nn.Module) -> Network | None:
-    """The record that a network was built by; None if there is none.
+    """The record that a network was built from; None if there is none.
 
-    Of several records of its class, the one whose `make` sets most of the network's arguments.
+    If several records have its class, the one whose `make` sets most of its arguments.
     """
 
     def fits(record: Network) -> bool:
-        same = (getattr(module, name) == value for name, value in record.bound.items())
-        return record.module_class is type(module) and all(same)
+        is_equal = (getattr(module, name) == value for name, value in record.bound.items())
+        return record.module_class is type(module) and all(is_equal)
 
     return max(filter(fits, every()), key=lambda record: len(record.bound), default=None)
 
 
 def training_mode(module: nn.Module) -> dict[str, Any]:
-    """The keyword arguments by which a network is called in training mode."""
+    """The keyword arguments that call a network in training mode."""
     return {"train": True} if takes_train(module) else {}
 
 
 def takes_train(module: nn.Module | type[nn.Module]) -> bool:
-    """Whether a network differs in training: it may leave train= out of its signature if not."""
+    """Whether a network accepts train=; one that computes the same in training may omit it."""
     return "train" in inspect.signature(module.__call__).parameters
 
 
@@ -172,7 +172,7 @@ def size(shapes: Shapes, name: str, axis: int) -> int:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold it, with lists for tuples."""
+    """Whether JSON can hold the value, with lists for tuples."""
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))

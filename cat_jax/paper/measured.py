@@ -10,8 +10,9 @@ import numpy as np
 from cat_jax.experiment import labels, suites
 from cat_jax.intervals import wilson
 from cat_jax.paper.rows import Row, Table, source
-from cat_jax.storage import lines, run_folder
+from cat_jax.storage import lines
 from cat_jax.storage.lines import Line
+from cat_jax.storage.run_folder import RunFolder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Run:
     @property
     def diverged(self) -> bool:
         """Whether metrics.jsonl has a number that is not finite."""
-        return bool(run_folder.first_non_finite(self.metrics))
+        return bool(lines.first_non_finite(self.metrics))
 
 
 def views(run: Run, row: Row) -> list[Run]:
@@ -166,7 +167,7 @@ def _number(share: float, size: int) -> Number:
 
 def _of_masks(run: Run) -> dict[str, Number]:
     try:
-        with np.load(run.workdir / "masks.npz") as archive:
+        with np.load(RunFolder(run.workdir).masks_file) as archive:
             size = int(archive["num_examples"])
             means = {place: float(archive[place]) for place in ("digit", "background")}
     except Exception:  # Because a damaged archive can raise almost anything.

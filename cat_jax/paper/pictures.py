@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from cat_jax.paper import figures
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Row, Table
+from cat_jax.storage.run_folder import RunFolder
 
 matplotlib.use("Agg")
 VIEWS = ("natural", "adversarial", "mask", "calibrated")
@@ -43,7 +44,7 @@ def _block(row: Row, query: Query) -> tuple[str, dict[str, np.ndarray]] | None:
     """Returns the name and the views of a row's first run with images; exact runs come first."""
     for match in sorted(query.of(row), key=lambda match: len(match.differences)):
         try:
-            with np.load(match.run.workdir / "masks.npz") as archive:
+            with np.load(RunFolder(match.run.workdir).masks_file) as archive:
                 name = ", ".join((row.label, *match.differences, f"seed {match.run.seed}"))
                 return name, {view: archive[view][..., 0] for view in VIEWS}
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):

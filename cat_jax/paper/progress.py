@@ -8,7 +8,7 @@ from cat_jax.paper.matches import Match
 from cat_jax.paper.query import Query
 from cat_jax.paper.rows import Row, Table
 from cat_jax.report.grids import Grid
-from cat_jax.storage import run_folder
+from cat_jax.storage import lines
 
 Status = tuple[Row, int, str]
 MAX_NAMES = 5  # A longer list of folders ends in a count.
@@ -37,7 +37,7 @@ def status(match: Match | None, table: Table) -> str:
     run = match.run
     total, numbers = match.row.total_steps(run.config), measured.numbers(run, table)
     if run.diverged:
-        return f"diverged: {run_folder.first_non_finite(run.metrics)} of {total}"
+        return f"diverged: {lines.first_non_finite(run.metrics)} of {total}"
     if run.step < total:
         return f"in progress, step {run.step} of {total}"
     lacking = [column for column in table.columns if column not in numbers]

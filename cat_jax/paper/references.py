@@ -8,6 +8,7 @@ from cat_jax.experiment import run_config, settings, suites
 from cat_jax.paper import nearest, published_numbers
 from cat_jax.paper.nearest import Nearest
 from cat_jax.paper.rows import Row
+from cat_jax.storage.run_folder import RunFolder
 
 
 class Reference(NamedTuple):
@@ -41,7 +42,7 @@ def of_run(workdir: pathlib.Path) -> Reference | None:
     Raises:
       UsageError: if config.json is damaged or has an unknown field.
     """
-    config = settings.flat(settings.resolve(run_config.get_config(str(workdir))))
+    config = settings.flat(settings.resolve(run_config.read(RunFolder(workdir))))
     own = nearest.find(config)
     return Reference(own) if own else None
 

@@ -8,6 +8,7 @@ from cat_jax.errors import Damaged, UsageError
 from cat_jax.experiment import run_config, settings
 from cat_jax.paper.measured import Run
 from cat_jax.storage import files, lines, run_folder
+from cat_jax.storage.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +16,7 @@ logger = logging.getLogger(__name__)
 def find(folder: pathlib.Path) -> list[Run]:
     """Returns every run below a folder in the order of names, and warns of damaged ones."""
     runs = []
-    for path in sorted(folder.rglob("config.json")):
+    for path in sorted(folder.rglob(run_folder.CONFIG)):
         try:
             runs.append(_read(path.parent))
         except (UsageError, Damaged, json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
@@ -24,9 +25,10 @@ def find(folder: pathlib.Path) -> list[Run]:
 
 
 def _read(workdir: pathlib.Path) -> Run:
-    config = settings.flat(settings.resolve(run_config.get_config(str(workdir))))
-    records = {name: files.read_json_lines(workdir / f"{name}.jsonl") for name in run_folder.LINES}
-    remark = lines.without_conditions("results.jsonl", records["results"])
+    folder = RunFolder(workdir)
+    config = settings.flat(settings.resolve(run_config.read(folder)))
+    records = {name: files.read_json_lines(folder.lines_file(name)) for name in run_folder.LINES}
+    remark = lines.without_conditions(folder.lines_file("results").name, records["results"])
     results, checks = (lines.with_conditions(records[name]) for name in ("results", "checks"))
     points = [line for line in results if lines.is_curve(line)]
     own = [line for line in results if line["attacked"]["file"] is None]

@@ -13,6 +13,7 @@ from cat_jax.report import epsilon_curves, mask_gallery, plots, run_curves, tabl
 from cat_jax.report.grids import Grid
 from cat_jax.report.mask_gallery import Gallery
 from cat_jax.report.render import Picture, is_maths, render
+from cat_jax.storage.run_folder import RunFolder
 
 COLOURS = {sheet.NO_RUN: "none", "done": "better", "missing": "none"}
 MARKS = {cells.BETTER: "better", cells.WORSE: "worse"}
@@ -62,7 +63,7 @@ class Shown(NamedTuple):
     @property
     def config_json(self) -> str:
         """The text of config.json."""
-        return (self.run.workdir / "config.json").read_text()
+        return RunFolder(self.run.workdir).config_file.read_text()
 
 
 def text_page(grid: Grid) -> str:
@@ -159,7 +160,7 @@ def _galleries(shown: Sequence[Shown]) -> list[Gallery]:
     """For each name the masks of the first run that has images."""
     galleries: dict[str, Gallery] = {}
     for item in shown:
-        file, title = item.run.workdir / "masks.npz", f"Masks of {item.full_name}"
+        file, title = RunFolder(item.run.workdir).masks_file, f"Masks of {item.full_name}"
         if item.name not in galleries and (gallery := mask_gallery.gallery(file, title)):
             galleries[item.name] = gallery
     return list(galleries.values())

@@ -21,7 +21,7 @@ from cat_jax.paper import output, progress, references, runs
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.query import Query
 from cat_jax.report import details, tables
-from cat_jax.storage import files, paths
+from cat_jax.storage import files, paths, run_folder
 
 NAMES = (*TABLES, "losses")
 
@@ -83,13 +83,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
-    workdirs = [paths.workdir_path(text, "the workdir") for text in arguments.workdirs]
+    folders = [run_folder.named(text, "the workdir") for text in arguments.workdirs]
+    workdirs = [folder.path for folder in folders]
     if overrides or not workdirs:
         given = f"{overrides[0]} needs --table" if overrides else "No run was named"
         raise UsageError(f"{given}; expected workdirs, or --table=NAME (see --help).")
-    for workdir in workdirs:
-        if not (workdir / "config.json").exists():
-            raise UsageError(f"{workdir} holds no config.json; expected the --workdir of a run.")
+    for folder in folders:
+        if not folder.has_config():
+            raise UsageError(f"{folder} holds no config.json; expected the --workdir of a run.")
     if arguments.details:
         print("\n\n".join(f"{workdir}\n{details.details(workdir)}" for workdir in workdirs))
     else:

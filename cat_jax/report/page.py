@@ -11,22 +11,24 @@ from cat_jax.report.render import Picture, render
 from cat_jax.report.tables import References, no_reference
 from cat_jax.storage import files, lines, run_folder
 from cat_jax.storage.lines import Line
+from cat_jax.storage.run_folder import RunFolder
 
 Records = Sequence[Mapping[str, Any]]
 
 
 def write_page(workdir: pathlib.Path, references: References = no_reference) -> pathlib.Path:
     """Writes workdir/report.html from the files that the run has so far."""
-    file = workdir / "report.html"
+    file = RunFolder(workdir).report_file
     files.write_text(file, page(workdir, references))
     return file
 
 
 def page(workdir: pathlib.Path, references: References = no_reference) -> str:
     """The HTML of a run; `references` are as in `tables.runs_grid`."""
-    config = json.loads((workdir / "config.json").read_text())
+    folder = RunFolder(workdir)
+    config = json.loads(folder.config_file.read_text())
     run: dict[str, Records] = {
-        name: files.read_json_lines(workdir / f"{name}.jsonl") for name in run_folder.LINES
+        name: files.read_json_lines(folder.lines_file(name)) for name in run_folder.LINES
     }
     run |= {name: tables.read(workdir, name) for name in ("results", "checks")}
     metrics, results = run["metrics"], run["results"]
@@ -40,7 +42,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         headlines=facts.headlines(results),
         config_json=json.dumps(config, indent=1, allow_nan=False),
         run=run,
-        diverged=run_folder.first_non_finite(metrics),
+        diverged=lines.first_non_finite(metrics),
         skipped=round(sum(line.get("skipped", 0) for line in metrics)),
         accuracy=tables.runs_grid([workdir], references, width=1) if results else None,
         remarks=tables.remarks(workdir),
@@ -51,7 +53,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         per_class=per_class.per_class(workdir, results),
         curves=_curves(metrics, has_masks=mask_means != {1.0}),
         radii=_radii(results),
-        gallery=mask_gallery.gallery(workdir / "masks.npz"),
+        gallery=mask_gallery.gallery(folder.masks_file),
         has_masks=mask_means != {1.0},
     )
 

@@ -11,6 +11,7 @@ from cat_jax.experiment import labels
 from cat_jax.intervals import wilson
 from cat_jax.storage import lines
 from cat_jax.storage.lines import Line
+from cat_jax.storage.run_folder import RunFolder
 
 MAX_CLASSES = 20  # With more, only those with the lowest robust accuracy are shown.
 
@@ -92,7 +93,7 @@ def _half_interval(row: Row) -> float:
 def _read(workdir: pathlib.Path, line: Line) -> tuple[np.ndarray, np.ndarray] | None:
     """(flags, labels) of the record of a line; None if it is absent, damaged or unfinished."""
     try:
-        with np.load(workdir / "evaluation" / f"{lines.record_stem(line)}.npz") as record:
+        with np.load(RunFolder(workdir).record_file(lines.record_stem(line))) as record:
             flags, classes = record["flags"], record["labels"]
     except Exception:  # np.load raises many types of errors for damaged archives.
         return None

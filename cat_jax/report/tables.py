@@ -12,6 +12,7 @@ from cat_jax.report.grids import Grid
 from cat_jax.runtime import terminal
 from cat_jax.storage import files, lines
 from cat_jax.storage.lines import Line
+from cat_jax.storage.run_folder import RunFolder
 
 Table = tuple[list[str], list[list[str]]]  # The head and the body of a grid.
 DASH = "-"
@@ -119,17 +120,15 @@ def _wrapped(text: str, width: int) -> str:
 
 def read(workdir: pathlib.Path, name: str) -> list[Line]:
     """The newest lines of results.jsonl or checks.jsonl that state their conditions."""
-    records = files.read_json_lines(workdir / f"{name}.jsonl")
+    records = files.read_json_lines(RunFolder(workdir).lines_file(name))
     return lines.newest(lines.with_conditions(records))
 
 
 def remarks(workdir: pathlib.Path) -> list[str]:
     """A sentence for each file that has lines of an earlier version, without conditions."""
-    return [
-        remark
-        for name in ("results.jsonl", "checks.jsonl")
-        if (remark := lines.without_conditions(name, files.read_json_lines(workdir / name)))
-    ]
+    paths = [RunFolder(workdir).lines_file(name) for name in ("results", "checks")]
+    texts = [lines.without_conditions(path.name, files.read_json_lines(path)) for path in paths]
+    return [text for text in texts if text]
 
 
 def condition_key(line: Line) -> str:

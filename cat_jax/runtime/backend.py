@@ -1,4 +1,4 @@
-"""How JAX is set up before a device is used: compiled code that is kept, and determinism."""
+"""Settings of JAX before the first use of a device: cache of compiled code, determinism."""
 
 import gc
 import hashlib
@@ -13,27 +13,27 @@ from cat_jax.storage import files
 
 
 def start_fast() -> None:
-    """Keeps what XLA compiles in the user's cache, and seldom looks for garbage, in this process.
+    """Caches compiled code in the user's cache folder, and makes garbage collection rare.
 
-    JAX_COMPILATION_CACHE_DIR names another folder; JAX_ENABLE_COMPILATION_CACHE=false is without.
+    JAX_COMPILATION_CACHE_DIR names another folder; JAX_ENABLE_COMPILATION_CACHE=false disables it.
     """
-    # Tracing makes objects by the million that stay; looking at them takes a fifth of its time.
+    # Because tracing creates millions of objects that stay; collection took a fifth of its time.
     gc.set_threshold(100_000)
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(files.cache_folder() / processor()))
 
 
 def compute_deterministically() -> None:
-    """The same bits from the same run on a GPU, where the fastest kernels may differ by rounding.
+    """Makes runs on a GPU bitwise reproducible, where the fastest kernels may round differently.
 
-    Elsewhere they are the same anyhow. Has to be called before JAX finds its devices.
+    Runs on other devices are reproducible by default. Call it before JAX finds its devices.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
 
 def check_devices() -> None:
-    """Finds the devices, which JAX then keeps.
+    """Lets JAX find its devices, which it keeps.
 
     Raises:
       UsageError: if JAX finds none, or JAX_DISABLE_JIT is set.
@@ -45,7 +45,7 @@ def check_devices() -> None:
         )
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # The second if no plugin is installed at all.
+    except (RuntimeError, AssertionError) as error:  # The second one without any plugin.
         reason = str(error).strip().split("\n")[0]
         platforms = os.environ.get("JAX_PLATFORMS", "")
         remedy = (
@@ -58,7 +58,7 @@ def check_devices() -> None:
 
 
 def processor() -> str:
-    """The name of a processor's kind: code compiled for one may not run on another."""
+    """Name of the kind of this processor, because code compiled for one may not run on another."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         kind = next(line for line in lines if line.startswith(("flags", "Features")))

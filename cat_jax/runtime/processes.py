@@ -1,11 +1,10 @@
-"""Several processes that train as one: starting them, agreeing, and leaving when one is gone.
+"""Several processes that train together: messages from process 0, agreement, and their end.
 
-Each process holds some of the devices. Process 0 alone reads and writes the run's folder; what it
-has read, `from_first` tells the others. One process is the case of all of this that does nothing.
+Each process holds some of the devices. Process 0 alone reads and writes the run's folder, and
+`from_first` sends the others what it read. With one process these functions do nothing.
 """
 
 import contextlib
-import faulthandler
 import functools
 import logging
 import math
@@ -22,89 +21,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from cat_jax.errors import UsageError, check_choice
-from cat_jax.runtime import backend
+from cat_jax.errors import UsageError
 from cat_jax.types import DEVICES, Array, PyTree
 
 T = TypeVar("T")
-# Seconds of silence after which a process is taken for dead. The others then end: within 60.
-HEARTBEAT = 30
-GRACE = 3  # Seconds.
-BLOCK = 4096  # Bytes.
-TRY_AGAIN = 75  # Exit status, EX_TEMPFAIL of sysexits.h: nothing to mend, start all again.
-# Who tells a process which of how many it is; None: jax looks for itself, last for Kubernetes.
-CLUSTERS: dict[str, Callable[[], str | None]] = {
-    "slurm": lambda: "slurm",
-    "tpu": lambda: "gketpu" if "TPU_WORKER_HOSTNAMES" in os.environ else "gcetpu",
-    "k8s": lambda: None,
-}
-
-
-def start(
-    coordinator: str | None, num_processes: int | None, process_id: int | None, cluster: str | None
-) -> None:
-    """Joins the other processes, if any flag says that there are some; before JAX is used.
-
-    Nothing is taken from the environment unless `cluster` asks for it.
-
-    Args:
-      coordinator: "host:port" of process 0.
-      num_processes: how many there are.
-      process_id: which one this is, from 0.
-      cluster: of `CLUSTERS`, in place of the other three.
-
-    Raises:
-      UsageError: for flags that do not go together, and if the others do not come.
-    """
-    given = (coordinator, num_processes, process_id) != (None, None, None)
-    if cluster is not None:
-        check_choice("--cluster", cluster, CLUSTERS)
-        if given:
-            raise UsageError(
-                f"--cluster={cluster} finds --coordinator, --num_processes and --process_id "
-                "itself; leave it out, or them."
-            )
-    elif given:
-        _check(coordinator, num_processes, process_id)
-    else:
-        return
-    # Where another process dies, jax says so and aborts: no stack of every thread after that.
-    faulthandler.disable()
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # Signals are the loop's.
-    try:
-        jax.distributed.initialize(
-            coordinator,
-            num_processes,
-            process_id,
-            cluster_detection_method=CLUSTERS[cluster]() if cluster else "deactivate",
-            heartbeat_timeout_seconds=HEARTBEAT,
-        )
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0]
-        how = f"--cluster={cluster}" if cluster else f"--coordinator={coordinator}"
-        raise UsageError(
-            f"The processes did not find each other by {how} ({reason}); give all of them the "
-            "same --coordinator=HOST:PORT and --num_processes, and each its --process_id."
-        ) from error
-    backend.check_devices()
-    from_first(lambda: None)  # All devices find together now that all processes are here: `_sum`.
-
-
-def _check(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    if coordinator is None or num_processes is None or process_id is None:
-        raise UsageError(
-            "Of --coordinator, --num_processes and --process_id, some are missing; give all three, "
-            "such as --coordinator=10.0.0.1:1234 --num_processes=2 --process_id=0, or none."
-        )
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"--coordinator is {coordinator!r}; expected HOST:PORT of process 0.")
-    if not 0 <= process_id < num_processes:
-        raise UsageError(
-            f"--process_id is {process_id} and --num_processes {num_processes}; "
-            "expected process_id from 0 to num_processes - 1."
-        )
+GRACE = 3  # Seconds that process 0, which serves the others, waits before it ends.
+BLOCK = 4096  # Bytes; the size of a message is a multiple.
+TRY_AGAIN = 75  # Exit status, EX_TEMPFAIL of sysexits.h: start all processes again.
+FROM_FIRST = "Process 0 raised this error."
 
 
 def is_first() -> bool:
@@ -113,9 +37,10 @@ def is_first() -> bool:
 
 
 def from_first(compute: Callable[[], T]) -> T:
-    """What `compute()` returns or raises on process 0, on all of them; the others do not call it.
+    """Returns or raises, in every process, what `compute()` returns or raises in process 0.
 
-    All have to come here, in the same order of calls. They wait for each other.
+    The other processes do not call `compute`. All processes must make this call, in the same order
+    of calls, and wait for each other.
     """
     if jax.process_count() == 1:
         return compute()
@@ -127,9 +52,16 @@ def from_first(compute: Callable[[], T]) -> T:
             outcome = (None, error)
     value, failure = pickle.loads(_broadcast(pickle.dumps(outcome)))
     if failure is not None:
+        if not is_first():
+            failure.add_note(FROM_FIRST)
         raise failure
     result: T = value
     return result
+
+
+def is_from_first(error: Exception) -> bool:
+    """Whether `from_first` raised the error of process 0 in this other process."""
+    return FROM_FIRST in getattr(error, "__notes__", ())
 
 
 def _broadcast(data: bytes) -> bytes:
@@ -143,24 +75,24 @@ def _broadcast(data: bytes) -> bytes:
 
 
 class Agreement:
-    """Whether any process says yes. It is told one call late, so that no step waits for it."""
+    """Whether any process answers yes; known one call later, so that no step waits for it."""
 
     def __init__(self) -> None:
         self._before: Array | None = None
 
-    def __call__(self, said: bool) -> bool:
-        """The answer to the call before this one; at once if there is one process."""
+    def __call__(self, answer: bool) -> bool:
+        """The common answer of the previous call; with one process, `answer` itself."""
         if jax.process_count() == 1:
-            return said
-        before, self._before = self._before, _sum(np.array([said], np.int32))
+            return answer
+        before, self._before = self._before, _sum(np.array([answer], np.int32))
         return before is not None and bool(before[0] > 0)
 
 
 def _sum(values: np.ndarray) -> Array:
-    """The sum over all processes of what each of them gives, [N] -> [N].
+    """The sum of the arguments of all processes, [N] -> [N].
 
-    By way of all devices, as in a training step: on CPUs each other set of them would have to find
-    together within 30 s at its first use, and processes may compile for longer than that.
+    It runs on all devices, as a training step does: on CPUs any other set of devices must connect
+    within 30 s of its first use, and compilation in a process may take longer.
     """
     split, add = _over_all_devices()
     rows = np.zeros((jax.local_device_count(), *values.shape), values.dtype)
@@ -170,20 +102,20 @@ def _sum(values: np.ndarray) -> Array:
 
 @functools.cache
 def _over_all_devices() -> tuple[NamedSharding, Callable[[Array], Array]]:
-    """How rows are laid over the devices, a row each, and what adds them up."""
+    """The sharding that gives each device a row, and the function that adds the rows."""
     mesh = Mesh(np.array(jax.devices()), (DEVICES,))
-    whole = NamedSharding(mesh, PartitionSpec())
-    add = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=whole)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    add = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=replicated)
     return NamedSharding(mesh, PartitionSpec(DEVICES)), add
 
 
 def places(devices: Sequence[jax.Device]) -> list[int]:
-    """Where this process's own stand among all devices, and so in the global batch."""
+    """Positions of this process's devices among all devices, and so in the global batch."""
     return [i for i, d in enumerate(devices) if d.process_index == jax.process_index()]
 
 
 def spread(tree: PyTree, sharding: Sharding) -> PyTree:
-    """Arrays that every process holds whole, laid over the devices of all of them."""
+    """Arrays, which every process holds completely, in a sharding over the devices of all."""
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
 
@@ -194,40 +126,45 @@ def spread(tree: PyTree, sharding: Sharding) -> PyTree:
     return jax.tree.map(put, tree)
 
 
-def refuse_different(what: str, value: str) -> None:
-    """Raises UsageError in a process whose `value` is not that of process 0."""
+def refuse_different(name: str, value: str) -> None:
+    """Raises UsageError in a process whose `value` is not that of process 0.
+
+    Args:
+      name: what has the value, for the error, such as "the data set mnist".
+      value: its fingerprint.
+    """
     if from_first(lambda: value) != value:
         raise UsageError(
-            f"Process {jax.process_index()} does not have {what} as process 0 has it; give all of "
-            "them the same code and the same files."
+            f"In process {jax.process_index()} {name} is not that of process 0; give all processes "
+            "the same code and the same files."
         )
 
 
 def replicate(tree: PyTree, devices: Sequence[jax.Device]) -> PyTree:
-    """A copy on each of this process's devices, as a step takes and donates it."""
+    """A copy on each of this process's devices, which a step may donate."""
     mine = np.array([devices[i] for i in places(devices)])
     return jax.device_put(tree, NamedSharding(Mesh(mine, (DEVICES,)), PartitionSpec()))
 
 
 @contextlib.contextmanager
 def outlet(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Where this process writes: process 0 in the workdir, the others in a folder that goes again.
+    """The folder that this process writes: the workdir in process 0, else a temporary folder.
 
-    The others print nothing either. So what writes and prints need not ask which process it is in.
+    The other processes print nothing either, so code that writes and prints is the same in all.
     """
     if is_first():
         yield workdir
         return
     with (
         tempfile.TemporaryDirectory() as folder,
-        open(os.devnull, "w") as nowhere,
-        contextlib.redirect_stdout(nowhere),
+        open(os.devnull, "w") as null,
+        contextlib.redirect_stdout(null),
     ):
         yield pathlib.Path(folder) / workdir.name
 
 
 def is_loss(error: Exception) -> bool:
-    """Whether an error says that another process is gone, and not what is wrong in this one."""
+    """Whether an error reports the loss of another process, and not a fault of this one."""
     if jax.process_count() == 1 or "RESOURCE_EXHAUSTED" in str(error):
         return False
     # jaxlib raises some errors of collectives as ValueError.
@@ -235,10 +172,10 @@ def is_loss(error: Exception) -> bool:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends this process, and does not wait for all of them, of which one is gone or never comes.
+    """Ends this process without waiting for the others, one of which may be lost.
 
-    Where they end for the same reason, the others may say it before process 0 is gone: then jax
-    aborts them.
+    Process 0 ends last, because jax aborts the others once it is gone: so each of them can report
+    its error first.
     """
     if is_first():
         time.sleep(GRACE)

@@ -1,6 +1,6 @@
-"""Names that a config may use: each names a record, one of cat_jax or one of a user's module.
+"""Names that a config may use, and their records, from cat_jax or from a user's module.
 
-A record says all that cat_jax needs to know of one network, data set, method or attack. The file
+A record holds all that cat_jax needs to know of one network, data set, method or attack. The file
 that defines the thing registers its record, in the package as in a plugin:
 
     from cat_jax import networks, register
@@ -26,7 +26,7 @@ PACKAGE = pathlib.Path(__file__).parents[1]
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What is known under a name. Each kind of thing has its own subclass."""
+    """A named record. Networks, data sets, methods and attacks have their own subclasses."""
 
     name: str
 
@@ -52,21 +52,21 @@ class EvaluationAttack(Record):
 
 R = TypeVar("R", bound=Record)
 _records: dict[type[Record], dict[str, Any]] = {}
-# Who registered a name: the module, and its file or, in a notebook, the module again.
+# The module that registered a name, and its file or, in a notebook, the module again.
 _owners: dict[tuple[type[Record], str], tuple[str, str]] = {}
 
 
 def register(*records: Record) -> None:
-    """Makes records known by their names, for config fields, files of weights and results.
+    """Registers records under their names, for config fields, files of weights and results.
 
-    A module that is executed again, such as a notebook's, replaces its own records.
+    A module that runs again, such as a cell of a notebook, replaces its own records.
 
     Args:
       records: records of networks (`networks.Classifier`, `networks.MaskNet`), data sets
         (`data.Source`), methods (`methods.NamedMethod`) or attacks (`attacks.EvaluationAttack`).
 
     Raises:
-      UsageError: for something else, or a name that another module has registered.
+      UsageError: for another type, or a name that another module has registered.
     """
     caller = sys._getframe(1).f_globals
     module = caller.get("__name__", "")
@@ -107,12 +107,12 @@ def find(kind: type[R], field: str, name: str) -> R:
     """The record of a name.
 
     Args:
-      kind: its class.
-      field: field that has the name as its value, for the error.
+      kind: class of the record.
+      field: config field with this name as its value, for the error.
       name: name of the record.
 
     Raises:
-      UsageError: if there is none; it names those that are.
+      UsageError: if there is no such record; the error lists the names that exist.
     """
     records = records_of(kind)
     if name not in records:
@@ -137,7 +137,7 @@ def plugins_of(*records: Record) -> dict[str, str]:
     }
 
 
-@functools.cache  # What was imported stays, though the file may change.
+@functools.cache  # Because the imported code stays when its file changes.
 def _digest(file: str) -> str:
     path = pathlib.Path(file)
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
@@ -146,7 +146,7 @@ def _digest(file: str) -> str:
 def import_plugins(names: Iterable[str]) -> None:
     """Imports the modules that register what a config names, unless they are imported already.
 
-    An error in the code of a module is raised unchanged, with its traceback.
+    It does not catch an error in the code of a module.
 
     Raises:
       UsageError: if there is no such module.
@@ -164,7 +164,7 @@ def find_plugin(name: str) -> str:
     """
     try:
         spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # The package that it should be in.
+    except ModuleNotFoundError:  # For the package around it.
         spec = None
     except (ImportError, ValueError) as error:
         raise UsageError(f"--plugin={name} is not the name of a module: {error}.") from error

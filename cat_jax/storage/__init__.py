@@ -1,1 +1,1 @@
-"""Files of a run: written whole or not at all."""
+"""Files of a run, each of which is complete or absent."""

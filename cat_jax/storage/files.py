@@ -1,4 +1,4 @@
-"""Files that are complete or absent: nothing is ever left half written."""
+"""Files that are complete or absent: a process that dies leaves no half-written file."""
 
 import contextlib
 import json
@@ -11,12 +11,12 @@ from typing import Any
 
 from cat_jax.errors import Damaged, UsageError
 
-NON_FINITE = "non_finite"  # Field of a JSON object: numbers that JSON cannot hold, by name.
+NON_FINITE = "non_finite"  # Field of a JSON object that names the numbers JSON cannot hold.
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A temporary path beside `path`, which takes its place if the block ends well."""
+    """A temporary path beside `path`, which replaces it if the block raises no error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -29,10 +29,14 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def check_writable(folder: pathlib.Path, name: str) -> None:
-    """Checks a folder, or where it will be made, before the work whose results go there.
+    """Checks that files can be written in a folder, or in its nearest parent that exists.
+
+    Args:
+      folder: folder of the results, checked before the work.
+      name: name of the folder in the error, such as "--out".
 
     Raises:
-      UsageError: if files cannot be written in it; `name` is what the caller knows it by.
+      UsageError: if files cannot be written there.
     """
     full = folder.absolute()
     try:
@@ -58,7 +62,7 @@ def check_writable_file(path: pathlib.Path, name: str) -> None:
 
 
 def cache_folder() -> pathlib.Path:
-    """Where what can be made again is kept: XDG_CACHE_HOME/cat_jax, by default in ~/.cache."""
+    """Folder of files that can be computed again: XDG_CACHE_HOME/cat_jax, default ~/.cache."""
     home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(home) / "cat_jax"
 
@@ -107,7 +111,7 @@ def _finite(value: Any, path: str, non_finite: dict[str, str]) -> Any:
 
 
 def damaged_line(path: pathlib.Path, number: int) -> Damaged:
-    """What to raise for a line, counted from 1."""
+    """The error for a damaged line; lines count from 1."""
     return Damaged(
         f"{path} is damaged in line {number}; restore it from a copy, or delete that line."
     )
@@ -116,10 +120,10 @@ def damaged_line(path: pathlib.Path, number: int) -> Damaged:
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines; none if it is absent.
 
-    A last line that a dying process left half written is dropped.
+    It drops a half-written last line, which a process that died leaves.
 
     Raises:
-      Damaged: naming the first line that is none.
+      Damaged: naming the first line that is no JSON object.
     """
     try:
         *lines, rest = path.read_bytes().split(b"\n")
@@ -132,9 +136,9 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def _object(path: pathlib.Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(line.decode())
-        if isinstance(found, dict):
-            return found
+        record: dict[str, Any] = json.loads(line.decode())
+        if isinstance(record, dict):
+            return record
     except ValueError:
         pass
     raise damaged_line(path, number)

@@ -1,7 +1,7 @@
 """Lines of results.jsonl and checks.jsonl: what was attacked, the conditions, and the outcome.
 
-The first two parts are a line's key. Lines that an earlier version wrote have no parts; nothing
-says what they were measured under, and what reads results leaves them out.
+The first two parts are the key of a line. Lines of an earlier version have no parts, so nothing
+states their conditions; tables and reports skip them.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from cat_jax.storage import files
 
 Line = Mapping[str, Any]
 PARTS = ("attacked", "conditions", "outcome")
-CURVE = "curve"  # The attack of the points of accuracy against epsilon: a figure, not a column.
+CURVE = "curve"  # Attack of the points of accuracy against epsilon, which tables do not show.
 
 
 def has_conditions(line: Line) -> bool:
@@ -39,17 +39,17 @@ def without_conditions(name: str, records: Sequence[Line]) -> str:
         return ""
     return (
         f"{name} has lines of an earlier version ({count}) that do not state their conditions; "
-        "they are left out: evaluate again."
+        "they are skipped: evaluate again."
     )
 
 
 def key(line: Line) -> str:
-    """What was attacked and under which conditions, as one text: equal for equal evaluations."""
+    """The first two parts as one text, which is equal for equal evaluations."""
     return json.dumps([line["attacked"], line["conditions"]], sort_keys=True, allow_nan=False)
 
 
 def record_key(line: Line) -> str:
-    """`key` without the checkpoint's name: best/ and last/ may be the same weights."""
+    """`key` without the name of the checkpoint, because best/ and last/ may be the same weights."""
     attacked = {name: value for name, value in line["attacked"].items() if name != "checkpoint"}
     return key({"attacked": attacked, "conditions": line["conditions"]})
 
@@ -67,32 +67,40 @@ def record_stem(line: Line) -> str:
 
 
 def replace(file: pathlib.Path, records: Sequence[Line]) -> None:
-    """Adds lines to a file; each takes the place of the line with its key, if there is one.
+    """Adds lines to a file; each replaces the line with its key, if there is one.
 
-    A file that would not change is not written.
+    It does not write a file that would not change.
     """
     old = files.read_json_lines(file)
     new = {key(line): dict(line) for line in records}
-    kept = [new.pop(key(line), line) if has_conditions(line) else line for line in old]
-    if (lines := [*kept, *new.values()]) != old:
+    replaced = [new.pop(key(line), line) if has_conditions(line) else line for line in old]
+    if (lines := [*replaced, *new.values()]) != old:
         files.write_json_lines(file, lines)
 
 
 def newest(records: Sequence[Line]) -> list[Line]:
     """The lines of the newest weights of each checkpoint; all lines of weights from a file.
 
-    The newest are those of the last step; of several, as after a training that began anew, those
-    of the last line.
+    The newest weights are those of the last step. If a training that started again has other
+    weights at that step, the last line decides.
     """
     latest: dict[str, tuple[int, str]] = {}
     for line in records:
         attacked = line["attacked"]
         if (step := attacked["step"]) is not None:
-            name, own = attacked["checkpoint"], (step, attacked["weights"])
-            latest[name] = own if step >= latest.get(name, own)[0] else latest[name]
+            name, version = attacked["checkpoint"], (step, attacked["weights"])
+            latest[name] = version if step >= latest.get(name, version)[0] else latest[name]
     return [line for line in records if _is_newest(line["attacked"], latest)]
 
 
 def _is_newest(attacked: Line, latest: Mapping[str, tuple[int, str]]) -> bool:
-    own = (attacked["step"], attacked["weights"])
-    return attacked["step"] is None or latest[attacked["checkpoint"]] == own
+    version = (attacked["step"], attacked["weights"])
+    return attacked["step"] is None or latest[attacked["checkpoint"]] == version
+
+
+def first_non_finite(metrics: Sequence[Line]) -> str:
+    """ "mask_loss is nan at step 300", the first such number; "" if all are finite."""
+    for line in metrics:
+        for name, value in line.get(files.NON_FINITE, {}).items():
+            return f"{name} is {value} at step {line['step']}"
+    return ""

@@ -1,4 +1,4 @@
-"""Where a number comes from: the commit of the code, and the versions that it ran on."""
+"""The origin of a number: commit of the code, versions, device and date."""
 
 import contextlib
 import datetime
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def git_sha() -> str | None:
-    """Commit of the checkout that this code is in, with + if it was changed since.
+    """Commit of the checkout that contains this code, with + if files have changed since.
 
-    None where it was installed from a wheel, even into an environment within another checkout.
+    None for code from a wheel, even if its environment lies within another checkout.
     """
     file = pathlib.Path(__file__)
 
@@ -32,15 +32,15 @@ def now() -> str:
 
 
 def measurement(device: str) -> dict[str, Any]:
-    """When, on what kind of device and with what code something is measured now."""
+    """Date, device, commit and versions of a measurement that is made now."""
     return {"date": now(), "device": device, "git_sha": git_sha(), "versions": versions()}
 
 
 def versions() -> dict[str, str]:
-    """Of what decides the numbers."""
+    """Versions of the packages that decide the numbers."""
     names = ("cat_jax", "jax", "jaxlib", "flax", "optax", "numpy")
-    found = {"python": sys.version.split()[0]}
+    numbers = {"python": sys.version.split()[0]}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            numbers[name] = metadata.version(name)
+    return numbers

@@ -1,4 +1,4 @@
-"""Saving while training goes on: a thread writes a copy of the state."""
+"""Saving during training: a thread writes a copy of the state."""
 
 import concurrent.futures
 import pathlib
@@ -15,8 +15,8 @@ from cat_jax.types import PyTree
 class Saver:
     """Writes one checkpoint at a time; if that fails, the next call of any method raises OSError.
 
-    A process that dies meanwhile leaves the checkpoint before: the new one gets its name when it
-    is whole.
+    If the process dies meanwhile, the previous checkpoint remains: the new one gets its name when
+    it is complete.
     """
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class Saver:
         self._writing: concurrent.futures.Future[pathlib.Path] | None = None
 
     def save(self, folder: pathlib.Path, state: PyTree, meta: dict[str, Any], *, keep: int) -> None:
-        """`checkpoint.save` of the state as it is now; the next step may have its memory.
+        """`checkpoint.save` of a copy of the state, so that the next step may reuse its memory.
 
         Raises:
           NonFiniteLoss: if the state is not finite; nothing is written.
         """
         self.wait()
-        host = jax.tree.map(np.array, jax.device_get(state))  # A copy: on CPU it was a view.
+        host = jax.tree.map(np.array, jax.device_get(state))  # Copies, because on CPU it is a view.
         try:
             checkpoint.refuse_non_finite(host)
         except ValueError as error:
@@ -38,16 +38,16 @@ class Saver:
         self._writing = self._thread.submit(checkpoint.save, folder, host, meta, keep=keep)
 
     def poll(self) -> None:
-        """Raises what has gone wrong so far; does not wait."""
+        """Raises the error of a save that has failed; does not wait."""
         if self._writing is not None and self._writing.done():
             self.wait()
 
     def wait(self) -> None:
-        """Returns when nothing is being written."""
+        """Waits until the save in progress has ended."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def close(self) -> None:
-        """Waits, and raises nothing."""
+        """Waits, and raises no error of the save."""
         self._thread.shutdown()

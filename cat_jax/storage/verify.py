@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cat_jax.errors import UsageError
-from cat_jax.storage import checkpoint, lines, run_folder
+from cat_jax.storage import checkpoint, lines, lock, manifest, run_folder
+from cat_jax.storage.run_folder import RunFolder
 
 INTACT, LEFTOVER, UNCHECKED, DAMAGED = "intact", "leftover", "not checked", "DAMAGED"
-NOT_LISTED = {"config.json", ".lock"}  # The first is checked already, the second is empty.
+NOT_LISTED = {run_folder.CONFIG, lock.LOCK}  # Checked already, and empty.
 
 
 class Item(NamedTuple):
@@ -50,24 +51,27 @@ def verify_all(folder: pathlib.Path) -> dict[pathlib.Path, list[Item]]:
 
 def verify(workdir: pathlib.Path) -> list[Item]:
     """Checks every checkpoint and file of a run."""
-    items = [Item("config.json", *_judge(_check_config, workdir))]
-    folders = [path for path in sorted((workdir / "checkpoints").glob("*/*")) if path.is_dir()]
+    folder = RunFolder(workdir)
+    items = [Item(run_folder.CONFIG, *_judge(_check_config, workdir))]
+    folders = [path for path in sorted(folder.checkpoints.glob("*/*")) if path.is_dir()]
     items += [Item(_name(path, workdir), *_checkpoint(path)) for path in folders]
     for path in sorted(workdir.rglob("*")):
         if path.is_file() and not {*path.parents} & {*folders} and path.name not in NOT_LISTED:
             items.append(Item(_name(path, workdir), *_file(path)))
-    return items + list(_compare(workdir, {item.name for item in items if item.verdict == INTACT}))
+    intact = {item.name for item in items if item.verdict == INTACT}
+    return [*items, *_compare_results(folder, intact), *_check_last_step(folder, intact)]
 
 
 def summary(items: list[Item]) -> str:
-    """One line: the number of items of each verdict."""
+    """The number of items with each verdict, in one line."""
     verdicts = [item.verdict for item in items]
     order = (INTACT, LEFTOVER, UNCHECKED, DAMAGED)
     return ", ".join(f"{verdicts.count(name)} {name}" for name in order if name in verdicts)
 
 
 def _is_workdir(folder: pathlib.Path) -> bool:
-    return any((folder / name).exists() for name in ("config.json", "checkpoints"))
+    run = RunFolder(folder)
+    return run.has_config() or run.checkpoints.exists()
 
 
 def _name(path: pathlib.Path, workdir: pathlib.Path) -> str:
@@ -83,29 +87,29 @@ def _judge(check: Callable[[pathlib.Path], object], path: pathlib.Path) -> tuple
 
 
 def _check_config(workdir: pathlib.Path) -> None:
-    if run_folder.read_config(workdir) is None:
+    if RunFolder(workdir).config() is None:
         raise ValueError("it is missing")
 
 
 def _checkpoint(folder: pathlib.Path) -> tuple[str, str]:
     if folder.name.startswith(checkpoint.PARTIAL):
-        return LEFTOVER, "of a process that died; the next save removes it"
+        return LEFTOVER, "a process that died left it; the next save removes it"
     if folder.name.startswith(checkpoint.DAMAGED):
-        return DAMAGED, "an earlier start renamed it; delete it if another checkpoint is intact"
+        return DAMAGED, "an earlier command renamed it; delete it if another checkpoint is intact"
     if not folder.name.isdigit():
         return UNCHECKED, "cat_jax did not write it"
-    problem = checkpoint.damage(folder)
+    problem = manifest.damage(folder)
     return (DAMAGED, problem) if problem else (INTACT, "")
 
 
 def _file(path: pathlib.Path) -> tuple[str, str]:
     if path.name.startswith(".") and path.suffix == ".tmp":
-        return LEFTOVER, "of a process that died; delete it"
+        return LEFTOVER, "a process that died left it; delete it"
     if path.suffix == ".jsonl" and path.stem in run_folder.LINES:
         return _judge(_check_lines, path)
     if path.suffix == ".npz":
         return _judge(_check_archive, path)
-    if path.suffix == ".json" and path.parent.name == "evaluation":
+    if path.suffix == ".json" and path.parent.name == run_folder.EVALUATION:
         return _judge(run_folder.check_evaluation_config, path)
     if path.suffix == ".npy":
         return _judge(_check_images, path)
@@ -113,7 +117,7 @@ def _file(path: pathlib.Path) -> tuple[str, str]:
 
 
 def _check_lines(path: pathlib.Path) -> str:
-    records = run_folder.read_lines(path.parent, path.stem)
+    records = RunFolder(path.parent).read_lines(path.stem)
     steps = [line["step"] for line in records] if path.stem == "metrics" else []
     if steps != sorted(steps):
         raise ValueError("its steps are out of order")
@@ -135,26 +139,32 @@ def _check_images(path: pathlib.Path) -> None:
     np.load(path, mmap_mode="r")
 
 
-def _compare(workdir: pathlib.Path, intact: set[str]) -> Iterator[Item]:
-    """Accuracies that differ from their flags; a last checkpoint without its metrics."""
-    if "results.jsonl" in intact:
-        for line in lines.with_conditions(run_folder.read_lines(workdir, "results")):
-            record, expected = lines.record_stem(line), line["outcome"]["accuracy"]
-            accuracy = _accuracy(workdir, f"evaluation/{record}.npz", intact)
-            if accuracy is not None and accuracy != expected:
-                text = f"accuracy {expected}, but its flags give {accuracy}; evaluate again"
-                yield Item(f"results.jsonl, {record}", DAMAGED, text)
-    last = [name for name in intact if name.startswith("checkpoints/last/")]
-    step = max((int(name.rpartition("/")[2]) for name in last), default=0)
-    metrics = run_folder.read_lines(workdir, "metrics") if "metrics.jsonl" in intact else []
-    if step and step not in {line["step"] for line in metrics}:
-        yield Item("metrics.jsonl", DAMAGED, f"no line of step {step}, the last checkpoint")
+def _compare_results(folder: RunFolder, intact: set[str]) -> Iterator[Item]:
+    """Accuracies in results.jsonl that differ from the flags in evaluation/."""
+    results = folder.lines_file("results").name
+    lines_read = folder.read_lines("results") if results in intact else []
+    for line in lines.with_conditions(lines_read):
+        stem, expected = lines.record_stem(line), line["outcome"]["accuracy"]
+        record = folder.record_file(stem)
+        accuracy = _accuracy(record) if _name(record, folder.path) in intact else None
+        if accuracy is not None and accuracy != expected:
+            text = f"accuracy {expected}, but its flags give {accuracy}; evaluate again"
+            yield Item(f"{results}, {stem}", DAMAGED, text)
 
 
-def _accuracy(workdir: pathlib.Path, record: str, intact: set[str]) -> float | None:
-    """The mean of the flags in a record; None if it is missing, damaged or not complete."""
-    if record not in intact:
-        return None
-    with np.load(workdir / record) as kept:
-        flags = kept["flags"]
+def _check_last_step(folder: RunFolder, intact: set[str]) -> Iterator[Item]:
+    """A last checkpoint whose step has no line in metrics.jsonl."""
+    metrics, last = folder.lines_file("metrics").name, folder.checkpoint("last")
+    checkpoints = [path for path in last.glob("*") if _name(path, folder.path) in intact]
+    if not checkpoints or metrics not in intact:
+        return
+    step = max(int(path.name) for path in checkpoints)
+    if step not in {line["step"] for line in folder.read_lines("metrics")}:
+        yield Item(metrics, DAMAGED, f"no line of step {step}, the last checkpoint")
+
+
+def _accuracy(record: pathlib.Path) -> float | None:
+    """The mean of the flags in a record; None if it is not complete."""
+    with np.load(record) as archive:
+        flags = archive["flags"]
         return float((flags == 1).mean()) if flags.min() >= 0 else None

@@ -1,4 +1,4 @@
-"""The loop: steps, validations, checkpoints; and going on where a run was stopped."""
+"""The training loop: steps, validations, checkpoints, and resuming from them."""
 
 import contextlib
 import functools
@@ -15,8 +15,9 @@ from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes, terminal
 from cat_jax.runtime.signals import Stop, stop_on_signal
 from cat_jax.step.state import TrainState, weights_of
-from cat_jax.storage import checkpoint, paths
+from cat_jax.storage import checkpoint, disk_errors
 from cat_jax.storage.metrics import MetricsLog
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.storage.saving import Saver
 from cat_jax.training import validation
 from cat_jax.training.validation import Validator, describe
@@ -27,60 +28,53 @@ logger = logging.getLogger(__name__)
 def train(
     experiment: Experiment,
     dataset: data.Dataset,
-    workdir: pathlib.Path,
+    folder: RunFolder,
     devices: list[jax.Device],
 ) -> bool:
     """Trains to the last step, from the newest checkpoint if there is one.
 
     Args:
-      experiment: what `experiment.build_experiment` made.
-      dataset: its data.
-      workdir: gets metrics.jsonl, tensorboard/ and checkpoints/, of which process 0 alone writes
-        and reads the last.
-      devices: those that the experiment was built for.
+      experiment: experiment of the run, as `build_experiment` returns it.
+      dataset: data of the run.
+      folder: folder for metrics.jsonl, tensorboard/ and checkpoints/; process 0 alone reads and
+        writes checkpoints.
+      devices: devices that the experiment was built for.
 
     Returns:
-      True when all steps are done; False when a signal stopped it, with its state saved.
+      True when all steps are done; False when a signal stopped the run, with its state saved.
 
     Raises:
-      UsageError: if a loss is not finite, unless such steps are skipped, or the disk is full.
-        Checkpoints stay as they are.
+      UsageError: if a loss is not finite, unless the run skips such steps, or the disk is full.
+        The checkpoints stay unchanged.
     """
-    run = _Run(experiment, dataset, workdir, devices)
+    run = _Run(experiment, dataset, folder, devices)
     with stop_on_signal() as stop, contextlib.closing(run.log), contextlib.closing(run.saver):
         try:
-            return run.loop(stop)
+            with disk_errors.explained(folder, run.describe_saved):
+                return run.loop(stop)
         except NonFiniteLoss as error:
-            smaller = "learning rate or config.awp.gamma"
-            smaller = smaller if experiment.config.awp.gamma else "learning rate"
+            has_gamma = experiment.config.awp.gamma
+            setting = "learning rate or config.awp.gamma" if has_gamma else "learning rate"
             raise UsageError(
-                f"Training stopped: {error}. {run.kept()} Try a smaller {smaller}, or another "
-                "workdir with --config.non_finite=skip."
-            ) from error
-        except OSError as error:
-            if processes.is_first() and not paths.is_of_folder(error, workdir):
-                raise
-            raise UsageError(
-                f"Training stopped: {error}. {run.kept()} Free disk space or fix the permissions "
-                f"of {workdir}, then run the same command again to resume."
+                f"Training stopped: {error}. {run.describe_saved()} Try a smaller {setting}, or "
+                "another workdir with --config.non_finite=skip."
             ) from error
 
 
 class _Run:
-    """One run's data, folders and helpers; the state goes through `loop` alone."""
+    """Data, folders and helpers of one run; only `loop` changes the state."""
 
     def __init__(
         self,
         experiment: Experiment,
         dataset: data.Dataset,
-        workdir: pathlib.Path,
+        folder: RunFolder,
         devices: list[jax.Device],
     ) -> None:
         config = experiment.config
         self.experiment, self.config, self.devices = experiment, config, devices
         self.step_fn = experiment.step_fn
-        self.folders = workdir / "checkpoints"
-        self.last = self.folders / "last"
+        self.folder, self.last = folder, folder.checkpoint("last")
         self.dataset = dataset
         self.split, held_out = data.split_validation(
             dataset.train, config.num_validation, config.seed
@@ -92,26 +86,29 @@ class _Run:
         )
         state, self.start = processes.from_first(self._begin)
         self.state = processes.replicate(state, devices)
-        self.log = MetricsLog(workdir, self.start)
+        self.log = MetricsLog(folder, self.start)
         self.saver = Saver()
 
     def _begin(self) -> tuple[TrainState, int]:
-        for best in self.folders.glob("best*"):
-            checkpoint.newest(best)  # What is damaged is said now, and not at a validation.
-        found = checkpoint.newest(self.last)
-        if found is None:
+        for best in self.folder.checkpoints.glob("best*"):
+            checkpoint.newest(best)  # To report damage now, and not at a validation.
+        newest = checkpoint.newest(self.last)
+        if newest is None:
             return self.experiment.begin(), 0
-        state = checkpoint.restore(found, jax.eval_shape(self.experiment.init))
-        if found.step < self.experiment.num_steps:
-            logger.info("Resuming from the checkpoint of step %d.", found.step)
-            before, now = found.meta.get("num_devices"), len(self.devices)
-            if before not in (None, now) and not self.config.sync_batch_norm:
-                logger.warning(
-                    "Batch statistics are of each device (config.sync_batch_norm=False): on %d "
-                    "devices, after %d, the run is not the one that it was.",
-                    *(now, before),
-                )
-        return state, found.step
+        state = checkpoint.restore(newest, jax.eval_shape(self.experiment.init))
+        if newest.step < self.experiment.num_steps:
+            logger.info("Resuming from the checkpoint of step %d.", newest.step)
+            self._warn_of_devices(newest)
+        return state, newest.step
+
+    def _warn_of_devices(self, resumed: checkpoint.Checkpoint) -> None:
+        before, now = resumed.meta.get("num_devices"), len(self.devices)
+        if before not in (None, now) and not self.config.sync_batch_norm:
+            logger.warning(
+                "Each device computes its own batch statistics (config.sync_batch_norm=False): on "
+                "%d devices, instead of %d, the run computes other statistics.",
+                *(now, before),
+            )
 
     def loop(self, stop: Stop) -> bool:
         """Steps until the last one, or until asked to stop."""
@@ -120,52 +117,53 @@ class _Run:
         agree = processes.Agreement()
         progress = terminal.Progress("training", total, "step", start=self.start, warmup=2)
         with progress:
-            done = self.start
-            while done < total:
+            step = self.start
+            while step < total:
                 self.saver.poll()
-                count = self._until_event(done)
-                state, metrics = self.step_fn(state, self.feed(done, count), key)
-                done, note, stopping = done + count, "", agree(stop.asked)
-                self.log.add(done, metrics, count)
-                validate, save = self._validates_at(done), stopping or self._saves_at(done)
+                count = self._until_event(step)
+                state, metrics = self.step_fn(state, self.feed(step, count), key)
+                step, note, stopping = step + count, "", agree(stop.requested)
+                self.log.add(step, metrics, count)
+                validate, save = self._validates_at(step), stopping or self._saves_at(step)
                 if self.log.num_pending >= config.log_every or validate or save:
-                    note = self._flush(done)
-                progress.update(done, note)
+                    note = self._flush(step)
+                progress.update(step, note)
                 if validate:
                     with progress.doing("validating"):
-                        self._validate(state, done)
+                        self._validate(state, step)
                 if validate or save:
                     self._save(self.last, state, config.keep_checkpoints, {})
-                if estimate := progress.clock.estimate(done):
+                if estimate := progress.clock.estimate(step):
                     logger.info(
                         "About %s of training left, plus validations and the evaluation.", estimate
                     )
-                if stopping and done < total:
+                if stopping and step < total:
                     self.saver.wait()
-                    logger.info("Stopped by a signal at step %d of %d, saved.", done, total)
+                    logger.info("Stopped by a signal at step %d of %d, saved.", step, total)
                     return False
         if not len(self.validator.split.labels):
             for suffix in weights_of(state):
-                self._save(self.folders / f"best{suffix}", state, 1, {"score": -1.0})
+                self._save(self.folder.checkpoint(f"best{suffix}"), state, 1, {"score": -1.0})
         self.saver.wait()
         return True
 
-    def kept(self) -> str:
-        """One sentence on what a user still has."""
+    def describe_saved(self) -> str:
+        """One sentence that names the newest checkpoint."""
         if not processes.is_first():
             return ""
         self.saver.close()
-        found = checkpoint.newest(self.last)
-        where = f"The checkpoint of step {found.step} is kept in {found.path}." if found else ""
-        return where or "No checkpoint had been written."
+        newest = checkpoint.newest(self.last)
+        if newest is None:
+            return "No checkpoint had been written."
+        return f"The checkpoint of step {newest.step} is kept in {newest.path}."
 
     def _until_event(self, step: int) -> int:
-        """How many steps go in one call: none between them is followed by anything else."""
-        most = min(self.feed.steps_per_call, self.config.log_every - self.log.num_pending)
-        for count in range(1, most):
+        """Number of steps in one call: up to the next validation, checkpoint or line of the log."""
+        max_steps = min(self.feed.steps_per_call, self.config.log_every - self.log.num_pending)
+        for count in range(1, max_steps):
             if self._validates_at(step + count) or self._saves_at(step + count):
                 return count
-        return most
+        return max_steps
 
     def _saves_at(self, step: int) -> bool:
         return step == self.experiment.num_steps or step % self.config.save_every == 0
@@ -177,11 +175,11 @@ class _Run:
         """At the first step of every few epochs, and at the end."""
         if not len(self.validator.split.labels):
             return False
-        every = self.config.validation.every_epochs
+        num_epochs = self.config.validation.every_epochs
         clock = data.Clock(len(self.split.labels), self.config.batch_size)
         epoch = clock.epoch_of(step)
         begins = step == clock.steps_until(epoch)
-        return step == self.experiment.num_steps or (begins and epoch % every == 0)
+        return step == self.experiment.num_steps or (begins and epoch % num_epochs == 0)
 
     def _flush(self, step: int) -> str:
         """Writes the metrics of the last steps; returns the classifier's loss as a text."""
@@ -196,11 +194,11 @@ class _Run:
         """
         scores, epoch = self.validator(state), self._epoch(step)
         for suffix, total in validation.totals(scores, self.config.validation.chosen_by):
-            best = self.folders / f"best{suffix}"
-            found = processes.from_first(functools.partial(self._newest, best))
-            if found is None or total > found.meta["score"]:
+            best = self.folder.checkpoint(f"best{suffix}")
+            previous = processes.from_first(functools.partial(self._newest, best))
+            if previous is None or total > previous.meta["score"]:
                 self._save(best, state, 1, {"score": total, **scores})
-        mask = self.log.latest.get("mask", 1.0)  # Over the steps of the last line of the log.
+        mask = self.log.latest.get("mask", 1.0)  # The mean over the steps of the last log line.
         self.log.write(step, {"epoch": epoch, **scores, "validation_mask": mask})
         mask_text = f", mask {mask:.2f}" if state.mask_net.params else ""
         split = {"test": "Test split"}.get(self.config.selection, "Validation")
@@ -227,7 +225,7 @@ class _Run:
         def save() -> None:
             self.saver.save(folder, state, meta, keep=keep)
             if jax.process_count() > 1:
-                self.saver.wait()  # The others learn what goes wrong only now.
+                self.saver.wait()  # So that the others get its errors now.
 
         try:
             processes.from_first(save)

@@ -1,4 +1,4 @@
-"""What is measured while training: natural and robust accuracy, and the signs of trouble."""
+"""Measurements during training: natural and robust accuracy, and signs of failure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ NAMES = ("natural", "robust", "fgsm", "zero_gradients", "answers", "mask")
 
 
 class Validator:
-    """Measures a state on the validation split, or on the test split if that was asked for."""
+    """Measures a state on the validation split, or on the test split with config.selection=test."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Validator:
     def __call__(self, state: TrainState) -> dict[str, float]:
         """The scores of a state, as metrics.jsonl names them.
 
-        "validation_natural" and "validation_robust", with the suffix "_average" those of the
-        average; of the classifier itself "validation_fgsm", "validation_zero_gradients" and
-        "validation_answers", the number of classes that it answers, too.
+        "validation_natural" and "validation_robust", with the suffix "_average" for the average of
+        the classifier; for the classifier itself also "validation_fgsm",
+        "validation_zero_gradients" and "validation_answers", the number of predicted classes.
         """
         scores = {}
         if jax.process_count() > 1:
@@ -56,16 +56,16 @@ class Validator:
             scores[f"validation_robust{suffix}"] = self._accuracy(variables, self._attack)
         variables = variables_of(state.classifier)
         scores["validation_fgsm"] = self._accuracy(variables, self._probe)
-        few = self.split.first(self._batch_size)  # One batch.
+        batch = self.split.first(self._batch_size)
         logits_fn = Partial(self._classifier.apply, variables)
-        images = data.to_unit(jnp.asarray(few.images))
-        zero = checks.zero_gradients(logits_fn, images, jnp.asarray(few.labels))
+        images = data.to_unit(jnp.asarray(batch.images))
+        zero = checks.zero_gradients(logits_fn, images, jnp.asarray(batch.labels))
         scores["validation_zero_gradients"] = float(zero)
         scores["validation_answers"] = checks.num_answers(logits_fn, images)
         return scores
 
     def warnings(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What the last validation among the lines of metrics.jsonl warns of, after the others."""
+        """Warnings of the last validation in the lines of metrics.jsonl, given the earlier ones."""
         history = [
             {name: line[f"validation_{name}"] for name in NAMES}
             for line in lines
@@ -85,16 +85,16 @@ class Validator:
 
 
 def totals(scores: Mapping[str, float], chosen_by: str) -> Iterator[tuple[str, float]]:
-    """(suffix, what chooses its best checkpoint), of the classifier and of its average.
+    """(suffix, score that chooses best/) of the classifier and of its average.
 
     Args:
-      scores: of a `Validator`.
-      chosen_by: "sum" of natural and robust accuracy, as CAT's code has it, or "robust"
+      scores: scores that a `Validator` returns.
+      chosen_by: "sum" of natural and robust accuracy, as in CAT's code, or "robust"
         accuracy alone, the early stopping of Rice et al. (2020).
     """
     for name, robust in scores.items():
-        prefix, found, suffix = name.partition("validation_robust")
-        if found and not prefix:
+        prefix, is_robust, suffix = name.partition("validation_robust")
+        if is_robust and not prefix:
             natural = scores[f"validation_natural{suffix}"] if chosen_by == "sum" else 0.0
             yield suffix, natural + robust
 

@@ -22,23 +22,39 @@ from typing import Any
 
 import numpy as np
 
-from cat_jax import data, weights
 from cat_jax.errors import Damaged, UsageError
-from cat_jax.experiment import labels
 from cat_jax.experiment.limits import read_radius
 from cat_jax.networks.record import named
 from cat_jax.runtime import backend
-from cat_jax.storage import files, lines, paths, run_folder
-from cat_jax.weights import model_card, pytorch_names, trained, weight_files
+from cat_jax.storage import files, paths, run_folder
+from cat_jax.storage.run_folder import RunFolder
+from cat_jax.weights import (
+    adversarial_images,
+    model_card,
+    pytorch_names,
+    trained,
+    weight_files,
+)
 from cat_jax.weights.loading import Loaded
 from cat_jax.weights.trained import CHECKPOINTS, Trained
 from cat_jax.weights.weight_files import CLASSIFIER, MASK_NET, Part
 
-LABELS = ("dataset", "variant", "conventions", "seed")  # By which results name what was trained.
+LABELS = ("dataset", "variant", "conventions", "seed")  # Fields that identify a run in results.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; 0 if it is done, 2 if the user has to act."""
+    """Runs the command; returns 2 for an error that the user can fix."""
+    options = _parser().parse_args(arguments)
+    try:
+        written = _run(options)
+    except (UsageError, Damaged, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(map(str, written)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cat_jax.weights.export",
         usage="python -m cat_jax.weights.export --workdir=RUN --format=FORMAT [flags]",
@@ -64,51 +80,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--data_dir", metavar="FOLDER", help="with --adversarial: folder of the data, if moved"
     )
     parser.add_argument("--out", metavar="FILE", help="file to write")
-    options = parser.parse_args(arguments)
-    try:
-        workdir = paths.workdir_path(options.workdir)
-        tail = f"_{options.adversarial}" if options.adversarial else ""
-        stem = workdir / "export" / f"{workdir.resolve().name}_{options.checkpoint}{tail}"
-        if options.out:
-            out = paths.local_path(options.out, "--out")
-            files.check_writable_file(out, "--out")
-            stem = out.with_name(out.name.removesuffix(weight_files.SUFFIXES[options.format]))
-        backend.check_devices()
-        run = trained.load(workdir, options.checkpoint)
-        if options.adversarial:
-            norm = run.config.test.norm
-            epsilon = options.epsilon and read_radius("test.epsilon", options.epsilon, norm)
-            where = (options.adversarial, options.data_dir, epsilon)
-            found = adversarial(run, workdir, *where)
-            written = _write_images(found, stem, options.format)
-        else:
-            written = export(run, workdir, options.format, stem)
-    except (UsageError, Damaged, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(map(str, written)))
-    return 0
+    return parser
+
+
+def _run(options: argparse.Namespace) -> list[pathlib.Path]:
+    folder = run_folder.named(options.workdir)
+    stem = _stem(options, folder)
+    backend.check_devices()
+    run = trained.load(folder.path, options.checkpoint)
+    if not options.adversarial:
+        return export(run, folder.path, options.format, stem)
+    norm = run.config.test.norm
+    epsilon = options.epsilon and read_radius("test.epsilon", options.epsilon, norm)
+    images = adversarial_images.load(
+        run, folder.path, options.adversarial, options.data_dir, epsilon
+    )
+    return _write_images(images, stem, options.format)
+
+
+def _stem(options: argparse.Namespace, folder: RunFolder) -> pathlib.Path:
+    """The path of the file to write, without its suffix."""
+    if options.out:
+        out = paths.local_path(options.out, "--out")
+        files.check_writable_file(out, "--out")
+        return out.with_name(out.name.removesuffix(weight_files.SUFFIXES[options.format]))
+    tail = f"_{options.adversarial}" if options.adversarial else ""
+    return folder.export_file(f"{folder.path.resolve().name}_{options.checkpoint}{tail}")
 
 
 def export(
     run: Trained, workdir: pathlib.Path, form: str, stem: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Writes the networks of a run and their card.
+    """Writes the networks of a run and their model card.
 
     Args:
-      run: what `trained.load` found in `workdir`.
-      workdir: of the run; its results go into the card.
+      run: networks of the run, as `trained.load` returns them.
+      workdir: folder of the run, whose results go into the card.
       form: a key of `weight_files.SUFFIXES`.
-      stem: the path of the file, without its suffix.
+      stem: path of the file, without its suffix.
 
     Returns:
-      what was written, the card last.
+      The written files, the card last.
     """
     parts = {CLASSIFIER: _part(run, CLASSIFIER, run.classifier)}
     if run.mask_net:
         parts[MASK_NET] = _part(run, MASK_NET, run.mask_net)
     written = weight_files.write(stem, form, parts)
-    results, checks = (run_folder.read_lines(workdir, name) for name in ("results", "checks"))
+    results, checks = (RunFolder(workdir).read_lines(name) for name in ("results", "checks"))
     sums = {path: weight_files.digest(path) for path in written}
     file = written[0].with_name(f"{written[0].name}.md")
     files.write_text(file, model_card.card(run, form, sums, results, checks))
@@ -116,7 +134,7 @@ def export(
 
 
 def _part(run: Trained, section: str, loaded: Loaded) -> Part:
-    """A network of the run, with what `weights.load` needs to build it again."""
+    """A network of the run, with the description from which `weights.load` builds it again."""
     network, record = loaded.network, named(run.config[section].name)
     about: dict[str, Any] = {"network": record.name, "arguments": record.arguments_of(network)}
     about |= {
@@ -128,77 +146,6 @@ def _part(run: Trained, section: str, loaded: Loaded) -> Part:
     about["config"] = {field: run.config[field] for field in LABELS}
     about |= {constant: list(getattr(network, constant, ())) for constant in ("mean", "std")}
     return Part(pytorch_names.to_state_dict(network, loaded.variables), about)
-
-
-def adversarial(
-    run: Trained,
-    workdir: pathlib.Path,
-    attack: str,
-    data_dir: str | None = None,
-    epsilon: float | None = None,
-) -> dict[str, np.ndarray]:
-    """The images that an attack has left, and what they were made of.
-
-    Args:
-      run: the checkpoint that was attacked.
-      workdir: folder of the run.
-      attack: name of the attack; of "pgd20" the images of 8 bits too, "pgd20_uint8".
-      data_dir: folder of the data, if it is not the one of the config.
-      epsilon: radius of the attack; needed if it was run at several.
-
-    Returns:
-      "adv_complete" and "x_test", float32 [N, C, H, W] in [0, 1]; "y_test", int64 [N]; "indices",
-      int64 [N], in the test split; "right", bool [N], whether our classifier still was.
-
-    Raises:
-      UsageError: if the images were not kept, if it is not clear which are meant, or if the data
-        are not those of the run.
-    """
-    stem = _stem(run, workdir, attack, epsilon)
-    dataset = data.load(run.config.dataset, data_dir or run.config.data_dir)
-    run_folder.refuse_other_data(workdir, dataset.fingerprint)
-    with np.load(workdir / "evaluation" / f"{stem}.npz") as record:
-        classes, indices, flags = (record[name] for name in ("labels", "indices", "flags"))
-    return {
-        "adv_complete": _nchw(np.load(workdir / "adversarial" / f"{stem}.npy")),
-        "x_test": _nchw(dataset.test.images[indices]),
-        "y_test": classes.astype(np.int64),
-        "indices": indices.astype(np.int64),
-        "right": flags == 1,
-    }
-
-
-def _stem(run: Trained, workdir: pathlib.Path, attack: str, epsilon: float | None) -> str:
-    """The name of the record, without its suffix, whose images are meant: of the most images."""
-    own = weights.fingerprint(run.classifier.variables)
-    kept = [
-        line
-        for line in lines.with_conditions(run_folder.read_lines(workdir, "results"))
-        if line["attacked"]["weights"] == own
-        and line["conditions"]["attack"] in (attack, f"{attack}_uint8")
-        and (workdir / "adversarial" / f"{lines.record_stem(line)}.npy").exists()
-        and epsilon in (None, line["conditions"].get("epsilon"))
-    ]
-    kept = [line for line in kept if line["conditions"]["attack"] == attack] or kept
-    at = "" if epsilon is None else f" at {labels.radius(epsilon)}"
-    if not kept:
-        raise UsageError(
-            f"{workdir} holds no adversarial images of {run.checkpoint} under {attack}{at}; "
-            "evaluate with --config.test.save_adversarial=float32 first."
-        )
-    names = labels.attacks([line["conditions"] for line in kept])
-    if len(found := dict.fromkeys(names)) > 1:
-        raise UsageError(
-            f"{workdir} holds adversarial images of {', '.join(found)}; name the attack as "
-            "results.jsonl does, and its radius: --epsilon=8/255."
-        )
-    return lines.record_stem(max(kept, key=lambda line: line["conditions"]["num_examples"]))
-
-
-def _nchw(images: np.ndarray) -> np.ndarray:
-    """Uint8 or float32 [N, H, W, C] -> float32 [N, C, H, W] in [0, 1]."""
-    unit = images / np.float32(255) if images.dtype == np.uint8 else images
-    return np.ascontiguousarray(unit.transpose(0, 3, 1, 2))
 
 
 def _write_images(

@@ -12,7 +12,7 @@ from cat_jax.networks.record import MaskNet, record_of
 from cat_jax.weights import pytorch_names, recognition
 from cat_jax.weights.recognition import Constants, Entries, describe, infer
 
-TOLERANCE = 1e-5  # Of mean and std, relative: more than float32 rounds.
+TOLERANCE = 1e-5  # Relative, for mean and std: above the rounding of float32.
 
 
 def check_entries(
@@ -22,49 +22,49 @@ def check_entries(
 
     The error also says which network the entries look like.
     """
-    want = _shapes(network, image_shape, is_mask=is_mask)
+    expected = _shapes(network, image_shape, is_mask=is_mask)
     name, remedy = describe(network), _remedy(network, entries)
-    if missing := [entry for entry in want if entry not in entries]:
+    if missing := [entry for entry in expected if entry not in entries]:
         raise UsageError(
-            f"{len(missing)} of the {len(want)} entries of {name} are missing, first "
+            f"{len(missing)} of the {len(expected)} entries of {name} are missing, first "
             f"{missing[0]!r}; {remedy}"
         )
-    if unknown := [entry for entry in entries if entry not in want]:
+    if unknown := [entry for entry in entries if entry not in expected]:
         raise UsageError(
-            f"{len(unknown)} entries are none of {name}'s, first {unknown[0]!r}; {remedy}"
+            f"{len(unknown)} entries do not belong to {name}, first {unknown[0]!r}; {remedy}"
         )
-    for entry, shape in want.items():
+    for entry, shape in expected.items():
         if entries[entry].shape != shape:
             raise UsageError(
                 f"entry {entry!r} is {list(entries[entry].shape)}, expected {list(shape)} of "
                 f"{name} for images of {list(image_shape)}; {remedy}"
             )
         if not np.all(np.isfinite(np.asarray(entries[entry], np.float64))):
-            raise UsageError(f"entry {entry!r} is not finite; get the file again.")
+            raise UsageError(f"entry {entry!r} is not finite; download the file again.")
 
 
 def check_constants(network: nn.Module, constants: Constants) -> None:
-    """Raises UsageError if the file normalises images otherwise than the network."""
-    here = {name: tuple(getattr(network, name, ())) for name in ("mean", "std")}
-    for name, value in here.items():
-        there = constants.get(name, ())
-        if len(there) != len(value) or not np.allclose(there, value, TOLERANCE, 0):
+    """Raises UsageError if the network of the file normalises images differently."""
+    expected = {name: tuple(getattr(network, name, ())) for name in ("mean", "std")}
+    for name, value in expected.items():
+        stated = constants.get(name, ())
+        if len(stated) != len(value) or not np.allclose(stated, value, TOLERANCE, 0):
             raise UsageError(
-                f"it normalises images with {name} {list(there)}, expected {list(value)}; give "
-                "the network that of the file (config.classifier.mean, std and normalize)."
+                f"it normalises images with {name} {list(stated)}, expected {list(value)}; set "
+                "those of the file (config.classifier.mean, std and normalize)."
             )
 
 
 def unknown_normalisation(network: nn.Module, *, is_from_config: bool) -> str:
-    """Asks for the normalisation that a file does not state."""
-    text = f"it does not say how {describe(network)} normalises images; "
+    """The error for a file that does not state its normalisation."""
+    text = f"it does not state how {describe(network)} normalises images; "
     if not is_from_config:
         return text + (
-            "pass the network with its mean and std, or without if it takes images in [0, 1] as "
-            "they are."
+            "pass the network with its mean and std, or without them if it takes images in [0, 1] "
+            "unchanged."
         )
     return text + (
-        "add --config.classifier.normalize=False if it takes images in [0, 1] as they are, "
+        "add --config.classifier.normalize=False if it takes images in [0, 1] unchanged, "
         "--config.classifier.normalize=True if it normalises with the mean and std of the config, "
         "or --config.classifier.mean and std with its own."
     )
@@ -84,11 +84,11 @@ def _shapes(
 
 
 def _remedy(network: nn.Module, entries: Entries) -> str:
-    """What to do about a file that does not fit; it names the network that the file does fit."""
+    """The remedy for a file that does not fit; it names the network that the file fits, if any."""
     with contextlib.suppress(UsageError):
-        other = infer(entries, {})
-        shapes = _shapes(other, recognition.image_shape(entries), is_mask=False)
+        recognised = infer(entries, {})
+        shapes = _shapes(recognised, recognition.image_shape(entries), is_mask=False)
         fits = shapes == {name: value.shape for name, value in entries.items()}
-        if fits and describe(other) != describe(network):
-            return f"the file is of {describe(other)}: choose that network, and its data set."
-    return "the file is incomplete, or of other images, or of a network that is not among ours."
+        if fits and describe(recognised) != describe(network):
+            return f"the file holds {describe(recognised)}: choose that network and its data set."
+    return "the file is incomplete, or for other images, or of an unknown network."

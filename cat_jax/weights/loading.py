@@ -1,12 +1,12 @@
-"""Networks with weights from a file: others' PyTorch checkpoints, and what `export` writes.
+"""Networks with weights from a file: PyTorch checkpoints, and exported files.
 
     from cat_jax import weights
 
     loaded = weights.load("model.safetensors")
     logits = loaded.network.apply(loaded.variables, images)  # or loaded.logits_fn(images)
 
-The network is known by the names and shapes in the file. Where neither the file nor its name, as
-of the authors' RN_b_5_b1_01_e8_cw.pth, says how images are normalised, pass the network:
+`load` recognises the network by the names and shapes in the file. If neither the file nor its
+name (such as the authors' RN_b_5_b1_01_e8_cw.pth) states the normalisation, pass the network:
 
     network = networks.PreActResNet18(mean=(0.4914, 0.4822, 0.4465), std=(0.2471, 0.2435, 0.2616))
     loaded = weights.load("model_best.pth", network)
@@ -29,19 +29,8 @@ from cat_jax.networks.record import named
 from cat_jax.storage import paths
 from cat_jax.types import LogitsFn, PyTree
 from cat_jax.weights import fit, pytorch_names, recognition, weight_files
-from cat_jax.weights.recognition import Constants, Entries, describe, describe_short, infer
+from cat_jax.weights.recognition import Constants, Entries, infer
 from cat_jax.weights.weight_files import ANY, CLASSIFIER, MASK_NET, Part
-
-__all__ = [
-    "CLASSIFIER",
-    "MASK_NET",
-    "Loaded",
-    "describe",
-    "describe_short",
-    "fingerprint",
-    "infer",
-    "load",
-]
 
 
 class Loaded(NamedTuple):
@@ -50,9 +39,9 @@ class Loaded(NamedTuple):
     Attributes:
       network: a classifier or a mask network.
       variables: {"params": ..., "batch_stats": ...}, what its `apply` takes.
-      file: where they came from.
+      file: path of the file.
       digest: SHA-256 of the file.
-      fields: of the config that they were trained with, by their paths, where the file says so.
+      fields: config fields of their training that the file states, by their paths.
     """
 
     network: nn.Module
@@ -77,16 +66,16 @@ def load(
 ) -> Loaded:
     """The network in a file.
 
-    No file tells `PreActResNet18` from a network whose shortcut convolutions take x instead of
-    relu(bn1(x)): it has the same names and shapes, and loads, with wrong logits.
+    Another PreAct ResNet-18, whose shortcut convolutions take x instead of relu(bn1(x)), has the
+    same names and shapes as `PreActResNet18`: its file loads, and gives wrong logits.
 
     Args:
       file: .safetensors; with PyTorch, .pth or .pt.
-      network: network that the file has to fit; by default the one that its entries are of.
-      part: "classifier" or "mask_net", of a file that holds both.
-      image_shape: (H, W, C) that the network has to take; by default what it was trained on.
-      states_normalisation: whether `network` has the mean and std that the file was trained with;
-        False: its mean and std are defaults, and the file itself has to state them.
+      network: network that the file must fit; by default `load` recognises it.
+      part: "classifier" or "mask_net", for a file that holds both.
+      image_shape: (H, W, C) that the network must accept; by default that of its training.
+      states_normalisation: whether `network` has the mean and std of the file's training; False:
+        its mean and std are defaults, and the file itself must state them.
 
     Raises:
       UsageError: if the file cannot be read, or its names, shapes or normalisation are not those
@@ -97,33 +86,33 @@ def load(
     with _naming(path):
         if part not in parts and ANY not in parts:
             raise UsageError(f"it holds {', '.join(parts)}; expected {part}.")
-        chosen = parts.get(part) or parts[ANY]
+        content = parts.get(part) or parts[ANY]
         by_name = recognition.fields_of_file_name(path.name)
-        entries, constants = _open(chosen, by_name.get("classifier.name", ""))
-        given = network
-        network = network or _rebuild(chosen.about) or infer(entries, constants or {})
+        entries, constants = _open(content, by_name.get("classifier.name", ""))
+        is_given = network is not None
+        network = network or _rebuild(content.about) or infer(entries, constants or {})
         shape = (
             image_shape
-            or tuple(chosen.about.get("image_shape", ()))
+            or tuple(content.about.get("image_shape", ()))
             or recognition.image_shape(entries)
         )
         fit.check_entries(network, entries, shape, is_mask=part == MASK_NET)
         if constants is not None:
             fit.check_constants(network, constants)
-        elif hasattr(network, "mean") and (given is None or not states_normalisation):
-            raise UsageError(fit.unknown_normalisation(network, is_from_config=given is not None))
+        elif hasattr(network, "mean") and (not is_given or not states_normalisation):
+            raise UsageError(fit.unknown_normalisation(network, is_from_config=is_given))
         variables = pytorch_names.from_state_dict(network, entries)
-    fields = by_name | chosen.about.get("config", {})
+    fields = by_name | content.about.get("config", {})
     digest = weight_files.digest(path)
     return Loaded(network, jax.tree.map(_array, variables), path, digest, fields)
 
 
 def _open(part: Part, authors: str) -> tuple[Entries, Constants | None]:
-    """The entries without prefixes, and mean and std: {} for none, None if nothing tells.
+    """The entries without prefixes, and mean and std: {} for none, None if they are unknown.
 
     Args:
       part: network of a file.
-      authors: the authors' network that the file has to be by its name, or "".
+      authors: name of the authors' network that the name of the file states, or "".
     """
     entries, constants = pytorch_names.unwrap(part.entries)
     if not constants and "mean" in part.about:
@@ -137,7 +126,7 @@ def _open(part: Part, authors: str) -> tuple[Entries, Constants | None]:
 
 
 def _rebuild(about: Mapping[str, Any]) -> nn.Module | None:
-    """The network that a file of ours describes; None if the file is not of ours."""
+    """The network that an exported file describes; None for files of other programs."""
     if "arguments" not in about:
         return None
     arguments = {
@@ -152,7 +141,7 @@ def _rebuild(about: Mapping[str, Any]) -> nn.Module | None:
 
 
 def fingerprint(variables: PyTree) -> str:
-    """SHA-256 of parameters and running statistics: equal for equal weights, wherever they are."""
+    """SHA-256 of parameters and running statistics, which is equal for equal weights."""
     total = hashlib.sha256()
     leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(variables))
     for path, leaf in leaves:
@@ -164,13 +153,13 @@ def fingerprint(variables: PyTree) -> str:
 
 
 def _array(value: np.ndarray) -> jax.Array:
-    """On the device, in float32 at least."""
+    """The array on the device, in float32 or more."""
     return jnp.asarray(value if value.dtype.itemsize > 2 else value.astype(np.float32))
 
 
 @contextlib.contextmanager
 def _naming(path: pathlib.Path) -> Iterator[None]:
-    """Begins what goes wrong with the file's name."""
+    """Puts the name of the file before errors of the block."""
     try:
         yield
     except UsageError as error:

@@ -1,9 +1,8 @@
-"""A model card: what exported weights are, in Markdown, beside them."""
+"""A model card: the description of exported weights, in Markdown, beside their file."""
 
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 
@@ -49,7 +48,7 @@ is `{checkpoint}` of step {step}.
 
 {made_with}
 
-## The whole config
+## The complete config
 
 ```json
 {config}
@@ -81,18 +80,18 @@ LOADING = {
 def card(
     run: Trained,
     form: str,
-    written: Mapping[pathlib.Path, str],
+    sums: Mapping[pathlib.Path, str],
     results: Sequence[Line],
     checks: Sequence[Line],
 ) -> str:
-    """The card's text.
+    """The text of the card.
 
     Args:
-      run: the checkpoint that was exported.
-      form: the format, a key of `weight_files.SUFFIXES`.
-      written: the files and their SHA-256.
-      results: lines of results.jsonl; those of these weights are shown.
-      checks: lines of checks.jsonl, likewise.
+      run: the exported checkpoint.
+      form: format of the files, a key of `weight_files.SUFFIXES`.
+      sums: SHA-256 of each file.
+      results: lines of results.jsonl; the card shows those of these weights.
+      checks: lines of checks.jsonl; the card shows those of these weights.
     """
     config, network = run.config, run.classifier.network
     in_pytorch = named(config.classifier.name).state_dict is not None
@@ -101,13 +100,13 @@ def card(
         lines.without_conditions(name, records)
         for name, records in (("results.jsonl", results), ("checks.jsonl", checks))
     ]
-    own = (run.checkpoint, weights.fingerprint(run.classifier.variables))
+    exported = (run.checkpoint, weights.fingerprint(run.classifier.variables))
     results, checks = (
-        [line for line in lines.with_conditions(records) if _weights(line) == own]
+        [line for line in lines.with_conditions(records) if _weights(line) == exported]
         for records in (results, checks)
     )
     num_params = sum(leaf.size for leaf in jax.tree.leaves(run.classifier.variables["params"]))
-    first = next(iter(written)).name
+    first = next(iter(sums)).name
     return TEMPLATE.format(
         title=f"{config.dataset}, {config.variant or config.method.name}",
         network=weights.describe(network),
@@ -117,7 +116,7 @@ def card(
         + (" in JAX, and before the network in PyTorch" if in_pytorch else "")
         if mean
         else "they are not normalised",
-        files="\n".join(f"    {digest}  {path.name}" for path, digest in written.items()),
+        files="\n".join(f"    {digest}  {path.name}" for path, digest in sums.items()),
         dataset=config.dataset,
         data_sha=results[0]["attacked"]["data_sha"] if results else "unknown",
         held_out=f"{config.num_validation} training images were held out, and `best` was chosen on "
@@ -126,7 +125,7 @@ def card(
         else "nothing was held out, and `best` is `last`",
         checkpoint=run.checkpoint,
         step=run.step,
-        method=_method(config),
+        method=_method(run),
         accuracy="\n\n".join(filter(None, [_accuracy(results), *remarks])),
         checks=_failed(checks),
         loading=(IN_JAX + (LOADING[form] if in_pytorch else IN_FLAX)).format(
@@ -143,8 +142,9 @@ def _weights(line: Line) -> tuple[str, str]:
     return line["attacked"]["checkpoint"], line["attacked"]["weights"]
 
 
-def _method(config: Any) -> str:
-    """What decides the training, a line each."""
+def _method(run: Trained) -> str:
+    """The method, its training and their arguments, a line each."""
+    config = run.config
     attack, method = config.attack, config.method
     clipped = "within" if attack.clip else "not kept within"
     facts = {
@@ -199,7 +199,7 @@ def _failed(checks: Sequence[Line]) -> str:
 
 
 def _made_with(results: Sequence[Line], config_sha: str) -> str:
-    """Versions, commit, device and date of the evaluation, if there was one; else of now."""
+    """Versions, commit, device and date of the evaluation; without one, those of the export."""
     origin = results[-1]["outcome"] if results else provenance.measurement("unknown")
     return "\n".join(
         [

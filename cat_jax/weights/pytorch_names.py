@@ -1,8 +1,8 @@
 """PyTorch state dicts of the published networks <-> our variables.
 
 Our modules carry the published names, with "layer1.0" written "layer1_0", so one rule serves all
-networks; those published as bare sequences have their names in their records. The state dict of a
-network that is not published in PyTorch has Flax's own names and layout: "params/Dense_0/kernel".
+networks; the records of networks published as bare sequences hold their names. The state dict of
+a network that is not published in PyTorch has Flax's names and layout: "params/Dense_0/kernel".
 """
 
 import re
@@ -33,11 +33,11 @@ def from_state_dict(network: str | nn.Module, state_dict: Mapping[str, np.ndarra
     Args:
       network: the network, or its registered name, such as "PreActResNet18".
       state_dict: name -> array in PyTorch's layout, with or without DataParallel's "module.";
-        `num_batches_tracked` is dropped.
+        `num_batches_tracked` is ignored.
 
     Raises:
-      UsageError: for an unknown name, or an entry that is of no kind of layer. Missing entries
-        and wrong shapes show once the network is run.
+      UsageError: for an unknown name, or an entry of no known kind of layer. The function does not
+        check for missing entries and wrong shapes.
     """
     form = _form(network)
     if form is None:
@@ -81,20 +81,20 @@ def to_state_dict(network: str | nn.Module, variables: PyTree) -> dict[str, np.n
 def unwrap(
     state_dict: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], dict[str, tuple[float, ...]]]:
-    """The network's own entries, without wrappers' prefixes; and the normalisation beside them.
+    """The entries of the network without prefixes of wrappers, and its normalisation.
 
     A prefix is one of `WRAPPERS`, or any that all entries share, such as "net.".
 
     Returns:
-      name -> array, without what is never run; and {"mean": ..., "std": ...}, one number a
-      channel, or {} where the state dict has none.
+      name -> array, without blocks that never run; and {"mean": ..., "std": ...}, one number for
+      each channel, or {} if the state dict has none.
     """
     entries, constants = {}, {}
     names = _without_prefixes([*state_dict])
     for name, value in zip(names, state_dict.values(), strict=True):
         if match := NORMALISER.match(name):
             kind = "mean" if match[1] in ("mu", "mean") else "std"
-            # By way of text: 0.4914 in float32 is 0.4914 again, and not 0.49140000343.
+            # Converts float32 through text, so that 0.4914 stays 0.4914.
             constants[kind] = tuple(float(str(number)) for number in np.ravel(value))
         elif not name.startswith(UNUSED) and not name.endswith("num_batches_tracked"):
             entries[name] = value
@@ -104,7 +104,7 @@ def unwrap(
 
 
 def _without_prefixes(names: list[str]) -> list[str]:
-    """The names of a state dict without those of the modules around the network."""
+    """The names of a state dict without the prefixes of modules around the network."""
     names = [WRAPPERS.sub("", name) for name in names]
     inside = [name for name in names if not NORMALISER.match(name)]
     common = {name.partition(".")[0] for name in inside if "." in name}
@@ -125,13 +125,13 @@ def to_theirs(weight: np.ndarray) -> np.ndarray:
 
 
 def _form(network: str | nn.Module) -> StateDict | None:
-    """How the network's weights are named in PyTorch; None where it is not published there."""
+    """The names of the network's weights in PyTorch; None if it is not published there."""
     record = named(network) if isinstance(network, str) else record_of(network)
     return record.state_dict if record else None
 
 
 def _check_entry(form: StateDict, name: str, shape: tuple[int, ...]) -> None:
-    """Raises UsageError for an entry that the one rule would silently turn into a wrong one."""
+    """Raises UsageError for an entry that the general rule would convert wrongly."""
     module, _, leaf = name.rpartition(".")
     if not module or leaf not in LEAVES:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Which network a file of weights is of, by the names and shapes in it and by its own name."""
+"""Recognises the network of a file of weights by its names, its shapes and its file name."""
 
 import re
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from cat_jax.runtime.registry import find
 
 Entries = Mapping[str, np.ndarray]
 Constants = Mapping[str, tuple[float, ...]]  # {"mean": ..., "std": ...}, or {}.
-# The authors' names of files. Their CIFAR networks normalise images by constants in no file.
-# Network, beta, beta1 ("01" is 0.1), 255 epsilon, and what is attacked in training.
+# File names of the authors, whose CIFAR networks normalise images with constants in no file:
+# network, beta, beta1 ("01" is 0.1), 255 epsilon, and loss of the training attack.
 AUTHORS_NAME = re.compile(r"(RN|WRN)_b_(\d+)_b1_(\d+)_e(\d+)_(cw|cent)")
 AUTHORS_NETWORKS = {"RN": "PreActResNet18", "WRN": "WideResNet"}
 AUTHORS_LOSSES = {"cw": "margin", "cent": "cross_entropy"}
@@ -23,14 +23,14 @@ AUTHORS_DATA = {10: "cifar10", 100: "cifar100"}  # By the number of classes.
 
 
 def infer(entries: Entries, constants: Constants) -> nn.Module:
-    """The network that a state dict is of, by its names and shapes.
+    """The network of a state dict, by its names and shapes.
 
     Args:
-      entries: without prefixes.
-      constants: its normalisation; {} for none.
+      entries: state dict without prefixes.
+      constants: normalisation of the network; {} for none.
 
     Raises:
-      UsageError: if it is of no network that is published in PyTorch.
+      UsageError: if no network that is published in PyTorch has these names.
     """
     record, form = _recognise(entries)
     if constants and "mean" not in record.takes:
@@ -39,7 +39,7 @@ def infer(entries: Entries, constants: Constants) -> nn.Module:
         if name not in entries:
             raise UsageError(
                 f"it resembles {record.name}, but lacks {name!r}, the weight of the {layer} layer; "
-                "it is incomplete, or of another network."
+                "it is incomplete, or holds another network."
             )
     shapes = {name: value.shape for name, value in entries.items()}
     inputs, outputs = form.inputs(shapes), form.outputs(shapes)
@@ -51,7 +51,7 @@ def infer(entries: Entries, constants: Constants) -> nn.Module:
 
 
 def image_shape(entries: Entries) -> tuple[int, ...]:
-    """(H, W, C) of images that the entries fit; 32x32 for networks that take any size."""
+    """(H, W, C) of images that the entries fit; 32x32 for networks without a fixed size."""
     try:
         record, form = _recognise(entries)
     except UsageError:
@@ -72,7 +72,7 @@ def describe(network: nn.Module) -> str:
 
 
 def describe_short(network: nn.Module) -> str:
-    """ "ResNet18", or "WideResNet-34-10" with the sizes of a network that has several."""
+    """ "ResNet18", or "WideResNet-34-10" for a network with several sizes."""
     record = record_of(network)
     if record is None:
         return type(network).__name__
@@ -81,7 +81,7 @@ def describe_short(network: nn.Module) -> str:
 
 
 def fields_of_file_name(file_name: str) -> dict[str, Any]:
-    """Config fields that an authors' file name tells, by their paths; {} for other names.
+    """Config fields that a file name of the authors states, by their paths; {} for other names.
 
     RN_b_5_b1_01_e8_cw.pth is PreAct ResNet-18, trained by CAT_cw with beta 5 and beta1 0.1.
     """
@@ -113,12 +113,14 @@ def _number(digits: str) -> float:
 
 
 def _recognise(entries: Entries) -> tuple[Network, StateDict]:
-    """The record whose signature is among the entries, and how its weights are named."""
-    known = [(record, record.state_dict) for record in every() if record.state_dict]
-    fitting = [(r, form) for r, form in known if all(name in entries for name in form.signature)]
+    """The record whose signature is among the entries, and the names of its weights."""
+    published = [(record, record.state_dict) for record in every() if record.state_dict]
+    fitting = [
+        (r, form) for r, form in published if all(name in entries for name in form.signature)
+    ]
     if not fitting:
         raise UsageError(
-            f"its entries ({', '.join([*entries][:3])}, ...) are of no network here; expected one "
-            f"of {', '.join(record.name for record, _ in known)}, by their published names."
+            f"its entries ({', '.join([*entries][:3])}, ...) belong to no known network; expected "
+            f"one of {', '.join(record.name for record, _ in published)}, with published names."
         )
     return max(fitting, key=lambda pair: len(pair[1].signature))

@@ -1,4 +1,4 @@
-"""Our networks as PyTorch modules, which RobustBench, AutoAttack and torchattacks can call.
+"""Networks of cat_jax as PyTorch modules, for RobustBench, AutoAttack and torchattacks.
 
     from robustbench import benchmark
     from cat_jax.weights.robustbench import load_model
@@ -23,6 +23,7 @@ from cat_jax import weights
 from cat_jax.attacks.callables import as_logits_fn
 from cat_jax.errors import UsageError
 from cat_jax.storage.paths import local_path
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.types import Array, LogitsFn
 from cat_jax.weights import trained
 from cat_jax.weights.weight_files import import_torch
@@ -37,13 +38,13 @@ def load_model(
 
     Args:
       path: a run's folder, or a file of weights as `weights.load` takes it.
-      network: network that a file of weights has to fit; see `weights.load`.
+      network: network that a file of weights must fit; see `weights.load`.
       checkpoint: name of the run's checkpoint: best, last, best_average or last_average.
 
     Raises:
       UsageError: if there is no such run or file, or the file does not fit.
     """
-    if (local_path(path, "path") / "config.json").exists():
+    if RunFolder(local_path(path, "path")).has_config():
         return Model(trained.load(path, checkpoint).classifier.logits_fn)
     return Model(weights.load(path, network).logits_fn)
 
@@ -51,14 +52,14 @@ def load_model(
 class Model(torch.nn.Module):  # type: ignore[misc]
     """A `LogitsFn` as a PyTorch module: images [B, C, H, W] in [0, 1] -> logits [B, K].
 
-    Gradients flow to the images, once; there are no parameters to train, and `train()` changes
-    nothing. Images may be on any device; JAX computes on its own.
+    Gradients flow to the images, once. There are no parameters to train, and `train()` changes
+    nothing. Images may be on any device; JAX uses its own.
     """
 
     def __init__(self, logits_fn: LogitsFn) -> None:
         super().__init__()
         self._logits_fn = logits_fn
-        # By which others find out the module's device, and move it.
+        # Because other libraries read the device of a module from its parameters.
         self.device_of = torch.nn.Parameter(torch.zeros(()), requires_grad=False)
         self.eval()
 
@@ -81,13 +82,13 @@ class _Logits(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, images: Any, logits_fn: LogitsFn) -> Any:
-        given = _to_jax(images)
+        inputs = _to_jax(images)
         with jax.default_matmul_precision("highest"):
-            logits_fn, _ = as_logits_fn(logits_fn, given.transpose(0, 2, 3, 1))
+            logits_fn, _ = as_logits_fn(logits_fn, inputs.transpose(0, 2, 3, 1))
         if ctx.needs_input_grad[0]:
-            logits, ctx.pull_back = _logits_and_pull_back(logits_fn, given)
+            logits, ctx.pull_back = _logits_and_pull_back(logits_fn, inputs)
         else:
-            logits = _logits(logits_fn, given)
+            logits = _logits(logits_fn, inputs)
         return _to_torch(logits, images)
 
     @staticmethod
@@ -113,14 +114,14 @@ def _logits_and_pull_back(logits_fn: LogitsFn, images: Array) -> tuple[Array, An
 @jax.jit
 def _pull_back(pull_back: Any, grad: Array) -> Array:
     with jax.default_matmul_precision("highest"):
-        found: Array = pull_back(grad)[0]
-        return found
+        of_images: Array = pull_back(grad)[0]
+        return of_images
 
 
 def _to_jax(tensor: Any) -> Array:
-    """A copy, padded with zeros to the next power of two: there are few shapes to compile.
+    """A copy, padded with zeros to the next power of two, so that few shapes are compiled.
 
-    A copy, since PyTorch's attacks change their tensors in place, while JAX may still read them.
+    It copies because PyTorch's attacks change tensors in place while JAX may still read them.
     """
     array = tensor.detach().cpu().numpy()
     size = 1 << max(len(array) - 1, 0).bit_length()
@@ -128,5 +129,5 @@ def _to_jax(tensor: Any) -> Array:
 
 
 def _to_torch(array: Array, like: Any) -> Any:
-    """The first rows, as many as `like` has, of its type and on its device."""
+    """The first `len(like)` rows, with its type and on its device."""
     return torch.from_numpy(np.array(array)[: len(like)]).to(like.device, like.dtype)

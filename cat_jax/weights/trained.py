@@ -16,11 +16,11 @@ from cat_jax.errors import UsageError, check_choice
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.network import build_networks
 from cat_jax.runtime.registry import import_plugins
-from cat_jax.storage import checkpoint, paths, run_folder
+from cat_jax.storage import checkpoint, run_folder
 from cat_jax.types import PyTree
 from cat_jax.weights.loading import Loaded
 
-# What can be attacked and exported: the folder of its checkpoint, and whether it is the average.
+# Weights to attack or export: folder of the checkpoint, and whether they are the average.
 CHECKPOINTS = {
     "best": ("best", False),
     "last": ("last", False),
@@ -30,13 +30,13 @@ CHECKPOINTS = {
 
 
 class Trained(NamedTuple):
-    """What a run has trained.
+    """The networks of a run, with the weights of one checkpoint.
 
     Attributes:
       classifier: f and its weights.
       mask_net: g and its weights; None without one.
       config: resolved config of the run.
-      checkpoint: its name, such as "best".
+      checkpoint: name of the checkpoint, such as "best".
       step: the number of updates made.
       image_shape: (H, W, C) of the images that the run was trained on.
     """
@@ -57,18 +57,18 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
       name: name of the checkpoint, a key of `CHECKPOINTS`.
 
     Raises:
-      UsageError: if it is no run's workdir, or has no such checkpoint.
+      UsageError: if the folder is no run, or has no such checkpoint.
     """
     check_choice("checkpoint", name, CHECKPOINTS)
-    folder, averaged = CHECKPOINTS[name]
-    workdir = paths.workdir_path(workdir, "the workdir")
-    if run_folder.read_config(workdir) is None:
-        raise UsageError(f"{workdir} holds no config.json; name a run's folder.")
-    config = settings.resolve(run_config.get_config(str(workdir)))
-    newest = checkpoint.newest(workdir / "checkpoints" / folder)
+    saved_as, averaged = CHECKPOINTS[name]
+    folder = run_folder.named(workdir, "the workdir")
+    if folder.config() is None:
+        raise UsageError(f"{folder} holds no config.json; name a run's folder.")
+    config = settings.resolve(run_config.read(folder))
+    newest = checkpoint.newest(folder.checkpoint(saved_as))
     tree = checkpoint.restore_arrays(newest) if newest else {}
     if newest is None or (averaged and not tree.get("average")):
-        raise UsageError(f"{workdir} holds no checkpoint {name}; train first, or name another.")
+        raise UsageError(f"{folder} holds no checkpoint {name}; train first, or name another.")
     import_plugins(config.plugins)
     spec = _spec(newest)
     classifier, mask_net = build_networks(config, spec)
@@ -90,11 +90,11 @@ def _variables(tree: PyTree) -> PyTree:
 
 
 def _spec(saved: checkpoint.Checkpoint) -> data.Spec:
-    """Shapes of the data that a checkpoint was trained on."""
+    """Shapes of the training data of a checkpoint."""
     if "image_shape" not in saved.meta:
         raise UsageError(
-            f"{saved.path} does not say which images it was trained on, because an older version "
-            "wrote it; train again, or resume for one step more."
+            f"{saved.path} does not state the shape of its images, because an older version wrote "
+            "it; train again, or resume for one more step."
         )
     height, width, channels = saved.meta["image_shape"]
     return data.Spec((height, width, channels), len(saved.meta["class_names"]), 0)

@@ -21,9 +21,9 @@ from cat_jax.storage import files
 
 CLASSIFIER, MASK_NET = "classifier", "mask_net"
 ANY = ""  # The part of a file that holds one network and does not name its part.
-TORCH_NAMES = {CLASSIFIER: "state_dict", MASK_NET: "state_dict_mask"}  # The authors'.
-OTHER_NAMES = ("model_state_dict", "model", "net")  # Of a classifier in others' files.
-ABOUT = "cat_jax"  # The entry beside the arrays that describes them.
+TORCH_NAMES = {CLASSIFIER: "state_dict", MASK_NET: "state_dict_mask"}  # In files of the authors.
+OTHER_NAMES = ("model_state_dict", "model", "net")  # Classifiers in files of other programs.
+ABOUT = "cat_jax"  # Entry with the description of the arrays.
 SUFFIXES = {"safetensors": ".safetensors", "torch": ".pth"}  # By --format.
 TORCH_SUFFIXES = (".pth", ".pt", ".pth.tar")
 
@@ -33,8 +33,8 @@ class Part(NamedTuple):
 
     Attributes:
       entries: name -> array, a state dict.
-      about: description by the file, in plain values: "network", its name; "mean" and "std";
-        "config", the fields by which results name what was trained. {} if others wrote it.
+      about: description in plain values: "network", its name; "mean" and "std"; "config", the
+        fields that identify the run in results. {} in files of other programs.
     """
 
     entries: dict[str, np.ndarray]
@@ -48,7 +48,7 @@ def read(file: pathlib.Path) -> dict[str, Part]:
     """The parts of a file.
 
     Raises:
-      UsageError: if it is absent, damaged, of another format, or needs PyTorch.
+      UsageError: if the file is absent, damaged, in another format, or requires PyTorch.
     """
     if not file.exists():
         raise UsageError(f"There is no {file}; name a file of weights.")
@@ -104,10 +104,12 @@ def save_safetensors(
     file: pathlib.Path, arrays: Mapping[str, np.ndarray], about: dict[str, str]
 ) -> None:
     """Writes arrays and their description; the file is complete or absent."""
-    contiguous = {  # Which NumPy gives one dimension at least.
+    contiguous = {  # Reshaped, because NumPy turns scalars into vectors.
         name: np.ascontiguousarray(value).reshape(value.shape) for name, value in arrays.items()
     }
-    with files.replacing(file) as temporary:  # save_file would let none but its owner read it.
+    with files.replacing(
+        file
+    ) as temporary:  # Because save_file would make it readable by its owner only.
         temporary.write_bytes(safetensors_numpy.save(contiguous, metadata=about))
 
 
@@ -122,18 +124,21 @@ def save_torch(file: pathlib.Path, content: Mapping[str, Any]) -> None:
         torch.save(jax.tree.map(tensors, dict(content)), temporary)
 
 
-def import_torch(what: str) -> Any:
+def import_torch(user: str) -> Any:
     """PyTorch, which is optional.
 
+    Args:
+      user: what requires PyTorch, for the error.
+
     Raises:
-      UsageError: if it is not installed, since `what` needs it.
+      UsageError: if PyTorch is not installed.
     """
     try:
         import torch
     except ImportError:
         raise UsageError(
-            f"{what} needs PyTorch, which is not installed; get it by pip install "
-            "torch, or use .safetensors, which do without."
+            f"{user} requires PyTorch, which is not installed; install it with pip install torch, "
+            "or use .safetensors files, which do not need it."
         ) from None
     return torch
 
@@ -146,13 +151,13 @@ def _read_safetensors(file: pathlib.Path) -> dict[str, Part]:
 
 
 def _read_torch(file: pathlib.Path) -> dict[str, Part]:
-    """Reads the authors' form, both networks; or a state dict, alone or in one of `OTHER_NAMES`."""
+    """Reads both networks of a file of the authors, or a state dict, alone or in `OTHER_NAMES`."""
     torch = import_torch(str(file))
     content = torch.load(file, map_location="cpu", weights_only=True)
     names = {part: name for part, name in TORCH_NAMES.items() if name in content}
-    others = [name for name in OTHER_NAMES if isinstance(content.get(name), dict)]
-    if not names and others:
-        names = {CLASSIFIER: others[0]}
+    classifiers = [name for name in OTHER_NAMES if isinstance(content.get(name), dict)]
+    if not names and classifiers:
+        names = {CLASSIFIER: classifiers[0]}
     if not names and any(torch.is_tensor(value) for value in content.values()):
         names, content = {ANY: ANY}, {ANY: content}
     if not names:
@@ -187,5 +192,5 @@ def _one_line_errors(file: pathlib.Path) -> Iterator[None]:
     except Exception as error:  # A damaged file can raise nearly any type.
         raise UsageError(
             f"{file} cannot be read ({type(error).__name__}); expected a complete file of arrays "
-            "and plain values, no Python objects: get it again, or save the state dict by itself."
+            "and plain values, no Python objects: download it again, or save only the state dict."
         ) from error

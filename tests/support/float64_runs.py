@@ -20,8 +20,9 @@ import small_runs
 from cat_jax import data
 from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import build_experiment
-from cat_jax.runtime import processes
+from cat_jax.runtime import cluster, processes
 from cat_jax.storage import checkpoint
+from cat_jax.storage.run_folder import RunFolder
 from cat_jax.training import loop
 
 SHORT = {"attack.num_steps": 3, "num_validation": 0, "save_every": 1000}
@@ -43,7 +44,7 @@ def run(workdir, num_devices=None, **overrides):
         return jax.tree.map(double, made.init())
 
     double_made = dataclasses.replace(made, init=init)
-    assert loop.train(double_made, dataset, workdir, devices)
+    assert loop.train(double_made, dataset, RunFolder(workdir), devices)
 
     def read():
         found = checkpoint.newest(workdir / "checkpoints" / "last")
@@ -78,7 +79,7 @@ def main():
     jobs, *flags = sys.argv[1:]
     jax.config.update("jax_enable_x64", True)
     if flags:
-        processes.start(flags[0], int(flags[1]), int(flags[2]), None)
+        cluster.start(flags[0], int(flags[1]), int(flags[2]), None)
     for workdir, num_devices, overrides in json.loads(jobs):
         with processes.outlet(pathlib.Path(workdir)) as folder:
             run(folder, num_devices, **overrides)

@@ -5,8 +5,8 @@ import made_lines
 from cat_jax.experiment import settings
 from cat_jax.paper import commands
 from cat_jax.paper.catalogue import TABLES
-from cat_jax.storage import run_folder
 from cat_jax.storage.files import write_json_lines as write_lines
+from cat_jax.storage.run_folder import RunFolder
 
 CAT_CW = TABLES["mnist"].rows[-1]
 CAT_CENT = TABLES["mnist"].rows[-3]
@@ -18,7 +18,7 @@ def make(folder, row, seed=0, scale=1.0, accuracies=ACCURACIES, steps=None, **ov
     workdir = folder / f"run{len(list(folder.iterdir())) if folder.exists() else 0}"
     workdir.mkdir(parents=True)
     config = row.resolved(commands.overrides(row, scale) | {"seed": seed} | overrides)
-    run_folder.write_config(workdir, settings.as_dict(config), {}, "")
+    RunFolder(workdir).write_config(settings.as_dict(config), {}, "")
     total = row.total_steps(settings.flat(config)) if steps is None else steps
     write_lines(workdir / "metrics.jsonl", [{"step": total, "classifier_loss": 0.1}])
     size = config.test.num_examples or 10_000

@@ -84,7 +84,7 @@ def _convolve_fwd(
 def _convolve_bwd(
     stride: int, padding: int, saved: tuple[Array, Array], grad: Array
 ) -> tuple[Array, Array]:
-    """Both gradients; on the CPU each in the form that measured fastest there."""
+    """Both gradients, on the CPU in the forms that were fastest there."""
 
     def derived(images: Array, kernel: Array, grad: Array) -> tuple[Array, Array]:
         pads = _pads(padding)
@@ -101,8 +101,8 @@ def _convolve_bwd(
             images_grad = _convolve_flipped(grad, kernel, images.shape, padding)
         if stride > 1 or size == 1:
             return images_grad, _correlate(images, grad, kernel.shape, stride, padding)
-        least = MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT
-        if _suits_winograd(images.shape, kernel, stride, padding, least):
+        min_channels = MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT
+        if _suits_winograd(images.shape, kernel, stride, padding, min_channels):
             return images_grad, winograd.correlate(images, grad)
         return images_grad, _convolve_batch(images, grad, padding)
 
@@ -110,13 +110,15 @@ def _convolve_bwd(
 
 
 def _suits_winograd(
-    shape: tuple[int, ...], kernel: Array, stride: int, padding: int, least: int
+    shape: tuple[int, ...], kernel: Array, stride: int, padding: int, min_channels: int
 ) -> bool:
-    """Whether `winograd` computes it, and faster, if that takes `least` channels."""
+    """Whether `winograd` is exact enough and fast, which requires `min_channels` channels."""
     size, _, *channels = kernel.shape
     even = shape[1] % 2 == shape[2] % 2 == 0
     precise = kernel.dtype.itemsize >= 4
-    return (size, stride, padding) == (3, 1, 1) and even and precise and min(channels) >= least
+    return (
+        (size, stride, padding) == (3, 1, 1) and even and precise and min(channels) >= min_channels
+    )
 
 
 def _dot_patches(images: Array, kernel: Array, stride: int, padding: int) -> Array:
@@ -136,7 +138,7 @@ def _shifted(padded: Array, i: int, j: int, rows: int, columns: int, stride: int
 
 
 def _convolve_flipped(grad: Array, kernel: Array, shape: tuple[int, ...], padding: int) -> Array:
-    """Input gradient at stride 1: a forward convolution with the kernel turned round."""
+    """Input gradient at stride 1: a forward convolution with the rotated kernel."""
     low = kernel.shape[0] - 1 - padding
     excess = [grad.shape[axis] - shape[axis] for axis in (1, 2)]
     flipped = kernel[::-1, ::-1].swapaxes(2, 3)

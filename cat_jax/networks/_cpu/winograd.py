@@ -1,9 +1,9 @@
-"""3x3 convolution with 4 products an output instead of 9 (Lavin and Gray 2016, F(2x2, 3x3)).
+"""3x3 convolution with 4 products for an output instead of 9 (Lavin and Gray 2016, F(2x2, 3x3)).
 
-Two outputs in a row of four inputs d take four products of sums of d with sums of the weights
+Two neighbouring outputs of four inputs d need four products of sums of d with sums of the weights
 g: m = (d0 - d2) g0, (d1 + d2) (g0 + g1 + g2) / 2, (d2 - d1) (g0 - g1 + g2) / 2, (d1 - d3) g2
-give m0 + m1 + m2 and m1 - m2 - m3. Rows and columns in turn, that makes sixteen products, and
-of all channels at once sixteen products of matrices. It rounds as little as the direct sum.
+give m0 + m1 + m2 and m1 - m2 - m3. Applied to rows and then to columns, this gives sixteen
+products, or for all channels sixteen matrix products. It rounds as little as the direct sum.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,20 +19,20 @@ from cat_jax.types import Array
 FIRST, SECOND, SIGN = np.array([[0, 1, 2, 1], [2, 2, 1, 3], [-1, 1, -1, -1]])
 OF_WEIGHTS = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 OF_KERNEL = np.kron(OF_WEIGHTS, OF_WEIGHTS)  # [16, 9].
-OF_OUTPUTS = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])  # What of them takes product k.
+OF_OUTPUTS = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])  # Signs of product k in both outputs.
 
 
 def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
-    """[B, H, W, C] with [3, 3, C, O] -> [B, H, W, O], zeros around; H and W are even.
+    """Convolves [B, H, W, C] with [3, 3, C, O] to [B, H, W, O], zero-padded; H and W are even.
 
     Args:
-      images: float32 or more: the sums need the digits.
+      images: float32 or float64, because sums lose precision.
       kernel: weights of the convolution.
-      turned: use it upside down and from O to C, as the gradient of the inputs does.
+      turned: rotate the kernel by 180 degrees and swap C and O, for the gradient of the inputs.
     """
     batch, height, width, _ = images.shape
     rows, columns = height // 2, width // 2
-    # A kernel upside down has the same sums in another order: sums of images follow that order.
+    # A rotated kernel has the same sums in another order, which sums of images follow.
     order = (3, 1, 2, 0) if turned else (0, 1, 2, 3)
     weights = jnp.asarray(OF_KERNEL, kernel.dtype) @ kernel.reshape(9, -1)
     weights = weights.reshape(16, *kernel.shape[2:])
@@ -42,24 +42,24 @@ def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
     products = products.reshape(4, 4, batch, rows, columns, -1)
 
     def pair(products: Array) -> tuple[Array, Array]:
-        """The two outputs of four products, along a column or a row."""
+        """The two outputs of four products along one axis."""
         a, b, c, d = (products[k] for k in order)
         return a + b + c, b - c - d
 
     pixels = jnp.stack([jnp.stack(pair(row), axis=3) for row in pair(products)], axis=2)
-    # Held together: XLA would make four images of the outputs for batch norm's sums over them.
+    # The barrier keeps XLA from splitting the outputs into four images for sums of batch norm.
     return lax.optimization_barrier(pixels.reshape(batch, height, width, -1))
 
 
 def correlate(images: Array, grad: Array) -> Array:
-    """The gradient of `convolve`'s kernel: [B, H, W, C] with [B, H, W, O] -> [3, 3, C, O]."""
+    """The gradient of the kernel of `convolve`: [B, H, W, C] with [B, H, W, O] -> [3, 3, C, O]."""
     batch, height, width, features = grad.shape
     pairs = grad.reshape(batch, height // 2, 2, width // 2, 2, features)
     sum_of = _sums(images)
 
     def product(lines: Any) -> Array:
         of_images, (of_rows, of_columns) = lines
-        # Four terms: sums of rows first, as for the images, took half as long again.
+        # Adds four terms at once, because separate sums over rows took 1.5 times as long.
         places = ((i, j) for i in range(2) for j in range(2))
         of_grad = sum(of_rows[i] * of_columns[j] * pairs[:, :, i, :, j] for i, j in places)
         return sum_of(of_images).T @ of_grad.reshape(-1, features)
@@ -71,7 +71,7 @@ def correlate(images: Array, grad: Array) -> Array:
 
 
 def _sums(images: Array) -> Callable[[Any], Array]:
-    """For two of `_lines`, [B, H, W, C] -> [tiles, C] of tiles of 4x4, overlapping by half."""
+    """The sums of a product over 4x4 tiles, which overlap by half: two `_lines` -> [tiles, C]."""
     batch, height, width, channels = images.shape
     rows, columns = height // 2, width // 2
     padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -79,7 +79,7 @@ def _sums(images: Array) -> Callable[[Any], Array]:
     zero = np.uint32(0)
 
     def pixel(i: Array, j: Array) -> Array:
-        """The one in row i and column j of every tile; i and j as pair and place in it."""
+        """The pixel at row i and column j of every tile; an index is (pair, position in it)."""
         start = (zero, i[0], i[1], j[0], j[1], zero)
         tiles = lax.dynamic_slice(pairs, start, (batch, rows, 1, columns, 1, channels))
         return tiles.reshape(-1, channels)
@@ -93,10 +93,10 @@ def _sums(images: Array) -> Callable[[Any], Array]:
 
 
 def _lines(order: Sequence[int], dtype: Any) -> tuple[Any, Any]:
-    """What `_sums` adds for the rows and for the columns of each product, [16, ...] each."""
+    """The rows and the columns that `_sums` adds for each product, [16, ...] each."""
 
     def lines(k: np.ndarray) -> tuple[Array, Array, Array]:
-        # Unsigned, they need no test for negative indices.
+        # Unsigned, because XLA would test signed indices for negative values.
         first, second = (
             jnp.asarray(np.stack(np.divmod(place[k], 2), axis=1), jnp.uint32)
             for place in (FIRST, SECOND)
@@ -108,10 +108,10 @@ def _lines(order: Sequence[int], dtype: Any) -> tuple[Any, Any]:
 
 
 def _each_with_each(of_four: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of four items, those of the rows and those of the columns of sixteen products, by rows."""
+    """Items of four for the rows and for the columns of sixteen products, in row-major order."""
     return np.repeat(of_four, 4, axis=0), np.concatenate([of_four] * 4)
 
 
 def _for_each_product(function: Callable[[Any], Array], lines: Any) -> Array:
-    """[16, ...], in a loop, whose one body compiles in half the time and runs no slower."""
+    """Results for all products, [16, ...], in a loop, which compiles in half the time."""
     return lax.scan(lambda _, line: (None, function(line)), None, lines)[1]
