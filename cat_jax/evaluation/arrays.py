@@ -160,6 +160,6 @@ def _place(
         return None
     folder = pathlib.Path(workdir).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    key = json.dumps([digest, named.conditions], sort_keys=True)
+    key = json.dumps([digest, named.conditions], sort_keys=True, allow_nan=False)
     stem = f"{named.name}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
     return Place(folder / f"{stem}.npz", key, folder / f"{stem}.npy" if keep_images else None)
