@@ -130,7 +130,7 @@ class _Structure:
 
 @dataclasses.dataclass(frozen=True)
 class _Fixed(programs.Frozen):
-    """A callable that reads no arrays but those of its own pytree; known by value."""
+    """A callable that reads only the arrays of its pytree; compared by value."""
 
     structure: _Structure
     values: tuple[Hashable, ...]

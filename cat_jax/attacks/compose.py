@@ -36,9 +36,9 @@ def worst_case(*attacks: Callable[..., Array]) -> Whole:
     """Each example under the first of `attacks` that fools the classifier on it.
 
     Returns:
-      An attack with the same first four arguments. Of an example that withstands all of them, it
-      returns what the last one did. Each attack draws noise of its own; none is run on a batch
-      that is all fooled.
+      An attack with the same first four arguments. For an example that withstands all attacks,
+      it returns the image of the last one. Each attack draws its own noise; an attack does not run
+      on a batch of which all examples are fooled.
 
     Raises:
       UsageError: without attacks.

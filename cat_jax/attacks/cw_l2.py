@@ -58,8 +58,8 @@ def cw_l2(
       initial_c: the first c.
 
     Returns:
-      The nearest misclassified images found, of any distance; where none was, x. Images that are
-      wrong from the start are returned as they are.
+      The nearest misclassified images, at any distance; x if the search finds none or if x is
+      misclassified already.
 
     Raises:
       UsageError: as `attacks.pgd`; for no steps or searches, a negative kappa, and a learning rate

@@ -14,7 +14,7 @@ Jaxpr = Any  # Its class differs between versions of JAX.
 
 
 class Frozen:
-    """A function of arrays that reads nothing else: `jit` may know it by what it is equal to."""
+    """A function that reads only its arguments, so `jit` may cache it by equality."""
 
 
 class Program(Frozen):
@@ -51,7 +51,7 @@ class Program(Frozen):
 def trace(
     function: Callable[..., Array], reads: Reads | None, *arguments: Any
 ) -> tuple[Program, list[Array]]:
-    """Traces `function` anew, whatever `jit` remembers of it.
+    """Traces `function` again, even if `jit` has cached a trace of it.
 
     Args:
       function: returns one array.
