@@ -31,14 +31,14 @@ class PreparedRun(NamedTuple):
       experiment: objects that the resolved config stands for.
       dataset: images and labels.
       folder: folder of the run.
-      given: the config before it was resolved.
+      unresolved: the config before it was resolved.
       needs_checkpoint: whether the command works on the run's own checkpoints alone.
     """
 
     experiment: Experiment
     dataset: data.Dataset
     folder: RunFolder
-    given: ConfigDict
+    unresolved: ConfigDict
     needs_checkpoint: bool
 
     @contextlib.contextmanager
@@ -54,7 +54,7 @@ class PreparedRun(NamedTuple):
     def _claim(self, stack: contextlib.ExitStack) -> None:
         stack.enter_context(self.folder.claimed())
         # Again, because until now another process could write in the folder.
-        _settle(self.given, self.folder, self.needs_checkpoint)
+        _settle(self.unresolved, self.folder, self.needs_checkpoint)
         self.folder.refuse_other_data(self.dataset.fingerprint)
         for name in run_folder.LINES:  # To refuse damaged lines before the training.
             self.folder.read_lines(name)
@@ -62,7 +62,7 @@ class PreparedRun(NamedTuple):
     def write_config(self) -> None:
         """Writes config.json."""
         resolved = self.experiment.config
-        fields = settings.as_dict(resolved), settings.given_values(self.given, resolved)
+        fields = settings.as_dict(resolved), settings.given_values(self.unresolved, resolved)
         self.folder.write_config(*fields, self.dataset.fingerprint)
 
     def attack_checkpoints(self) -> str:
@@ -108,14 +108,14 @@ def prepare(
       UsageError: if the user has to change something; one line says what.
     """
     folder = RunFolder(workdir)
-    given = processes.from_first(lambda: _settle(config, folder, needs_checkpoint))
-    resolved = settings.resolve(given)
+    unresolved = processes.from_first(lambda: _settle(config, folder, needs_checkpoint))
+    resolved = settings.resolve(unresolved)
     registry.import_plugins(resolved.plugins)
     dataset = data.load(resolved.dataset, resolved.data_dir)
     processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
     experiment = build_experiment(resolved, dataset.spec, jax.devices())
     robustness.check_size(experiment, dataset)
-    return PreparedRun(experiment, dataset, folder, given, needs_checkpoint)
+    return PreparedRun(experiment, dataset, folder, unresolved, needs_checkpoint)
 
 
 def _settle(config: ConfigDict | None, folder: RunFolder, needs_checkpoint: bool) -> ConfigDict:

@@ -70,13 +70,13 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 
 def words(evaluation: str) -> list[str]:
     """The words of `config.evaluation`. A comma between the arguments of an attack ends no word."""
-    found: list[str] = []
+    texts: list[str] = []
     for part in evaluation.split(","):
-        if "=" in part and ":" not in part and found and ":" in found[-1]:
-            found[-1] += f",{part}"
+        if "=" in part and ":" not in part and texts and ":" in texts[-1]:
+            texts[-1] += f",{part}"
         else:
-            found.append(part)
-    return found
+            texts.append(part)
+    return texts
 
 
 def listed(config: ConfigDict) -> list[Listed]:
@@ -136,9 +136,9 @@ def _with_arguments(word: str, settings: ConfigDict) -> Listed:
     """
     name, _, text = word.partition(":")
     check_choice(f"the attack of config.evaluation={word!r}", name, FUNCTIONS)
-    given = dict(_argument(word, part, settings) for part in text.split(","))
-    num_restarts = given.pop("restarts", 0)
-    arguments = {"epsilon": settings.epsilon} | FUNCTIONS[name] | given
+    named = dict(_argument(word, part, settings) for part in text.split(","))
+    num_restarts = named.pop("restarts", 0)
+    arguments = {"epsilon": settings.epsilon} | FUNCTIONS[name] | named
     if name in ("pgd", "fgsm"):
         arguments = {"norm": settings.norm} | arguments
     elif settings.norm != "linf":
