@@ -13,10 +13,12 @@ import small_runs
 from cat_jax.errors import UsageError
 from cat_jax.storage import checkpoint
 
+MASK = {"mask_net.name": "SmallMask"}  # Larger than the limit of a file below.
+
 
 @pytest.fixture(scope="module")
 def made():
-    return small_runs.experiment(small_runs.config())[0]
+    return small_runs.experiment(small_runs.config(**MASK))[0]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +99,7 @@ def test_where_all_are_damaged_nothing_starts_anew_silently(folder):
 
 
 def test_a_checkpoint_of_another_network_is_refused_by_the_first_difference(folder):
-    other = small_runs.experiment(small_runs.config(**{"mask_net.sees": "pair"}))[0]
+    other = small_runs.experiment(small_runs.config(**MASK, **{"mask_net.sees": "pair"}))[0]
     with pytest.raises(
         UsageError, match=r"mask_net/.*conv1/kernel is float32\[3, 3, 3, 64\] there"
     ):

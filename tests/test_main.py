@@ -163,7 +163,7 @@ def test_the_flags_of_a_command_train_and_evaluate(tmp_path, capsys, monkeypatch
     workdir = tmp_path / "run"
     short = ("--config.num_steps=2", "--config.evaluation=natural")
     assert as_a_command(monkeypatch, *small_runs.flags(f"--workdir={workdir}", *short)) == 0
-    assert "| run, best |" in capsys.readouterr().out
+    assert "| best = last |" in capsys.readouterr().out
     assert small_runs.manifest(workdir)["step"] == 2
     records = files.read_json_lines(workdir / "results.jsonl")
     assert {record["attacked"]["step"] for record in records} == {2}
