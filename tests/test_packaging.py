@@ -136,9 +136,9 @@ def test_the_wheel_trains_and_evaluates_in_an_empty_folder(installed, tmp_path):
     assert told[1] == cat_jax.__version__
     main = ("-m", "cat_jax.main", "--workdir=runs/digits")
     trained = run(*main, "--config=cat_jax:digits", *FEW)
-    assert f"cat_jax {cat_jax.__version__}: digits:cat_cent" in trained.stderr
+    assert f"cat_jax {cat_jax.__version__}: train and evaluate digits:cat_cent" in trained.stderr
     evaluated = run(*main, "--mode=evaluate", "--quiet", "--config.evaluation=fgsm")
-    assert evaluated.stderr == "" and "| digits, best |" in evaluated.stdout
+    assert evaluated.stderr == "" and "best = last" in evaluated.stdout
     lines = files.read_json_lines(tmp_path / "runs" / "digits" / "results.jsonl")
     assert {line["conditions"]["attack"] for line in lines} == {"natural", "fgsm"}
     assert {line["outcome"]["versions"]["cat_jax"] for line in lines} == {cat_jax.__version__}
