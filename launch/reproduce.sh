@@ -42,7 +42,7 @@ for argument in "$@"; do
     --scale=* | --seeds=*) options+=("$argument") ;;
     --out=*) printing+=("--out=$(cd "$caller" && absolute "${argument#--out=}")") ;;
     --config.*=*) overrides+=("$argument") ;;
-    *) fail "$argument is not understood; the head of $0 lists the arguments." ;;
+    *) fail "$argument is not a flag; the head of $0 lists the arguments." ;;
   esac
 done
 runs=${RUNS:-runs}

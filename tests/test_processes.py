@@ -1,6 +1,5 @@
 """Two processes from the command line: stopped, killed and started again, and their evaluation."""
 
-import os
 import pathlib
 import pickle
 import shutil
@@ -119,11 +118,10 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
     shutil.copytree(ROOT / "launch", launch)
     with open(launch / "_setup.sh", "a") as stream:
         stream.write(f"\nset_up() {{ python={sys.executable}; }}\n")
-    flags = [f"--config.{field}={value}" for field, value in small_runs.OVERRIDES.items()]
-    flags += [f"--config.num_steps={saved + 4}", f"--workdir={workdir}"]
+    flags = small_runs.flags(f"--config.num_steps={saved + 4}", f"--workdir={workdir}")
     done = subprocess.run(
-        ["bash", launch / "local.sh", "2", "--config=cat_jax:digits", *flags],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "DEVICES": "2"},
+        ["bash", launch / "local.sh", "2", *flags],
+        env=small_runs.environment(XLA_FLAGS="", DEVICES="2"),
         text=True,
         capture_output=True,
         check=False,
