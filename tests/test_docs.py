@@ -23,11 +23,10 @@ PAGES = [
     *(page for page in sorted(DOCS.rglob("*.md")) if "results" not in page.parts),
     *(pages.ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
 ]
-# The report writes the pages of a table or of the theory.
+# Without the pages of tables and of the theory, which commands write.
 WRITTEN = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.parent.name != "results"]
 WRITTEN.append(pages.ROOT / "README.md")
 RUN = [page for page in PAGES if {"bash", "python"} & {b.language for b in pages.blocks(page)}]
-RUN = [page for page in RUN if DOCS in page.parents]
 
 
 def name_of(page):
@@ -64,7 +63,7 @@ def test_the_page_of_commands_lists_every_flag_of_main():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_its_links_lead_somewhere(page):
-    """Those of other hosts are only read: nothing is fetched. Notebooks become pages."""
+    """The test parses links to other hosts and fetches nothing. Notebooks become pages."""
     for link in pages.links(page):
         parts = urllib.parse.urlsplit(link)
         if parts.scheme:
@@ -176,17 +175,17 @@ def test_the_checks_of_pages_can_fail(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_its_blocks_run(page, tmp_path):
-    done = pages.run(page, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = pages.run(page, tmp_path)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
-    """On little data, in few steps. Its scripts have tests of their own; what asks for archives
-    and for the network is read alone.
+    """On little data, in few steps. Scripts have their own tests, and the preparation of data,
+    which needs archives or a network, is only parsed.
     """
-    kept = os.environ.get("CAT_JAX_DATA", "")
-    if not kept:
+    data_dir = os.environ.get("CAT_JAX_DATA", "")
+    if not data_dir:
         pytest.skip("set CAT_JAX_DATA to a folder with mnist and cifar10 prepared")
     (tmp_path / "configs").symlink_to(pages.ROOT / "configs")
     monkeypatch.chdir(tmp_path)
@@ -198,22 +197,22 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
 
     def run(*words):
         words = [re.sub("=([A-Z]+)$", lambda m: "=" + named[m[1]], word) for word in words]
-        words += pages.small(words, kept)
-        done = subprocess.run(
+        words += pages.small(words, data_dir)
+        process = subprocess.run(
             [sys.executable, *words], env=pages.environment(), capture_output=True, text=True
         )
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return done.stdout
+        assert process.returncode == 0, (words, process.stdout, process.stderr)
+        return process.stdout
 
-    # What the readme takes as there: from its first script, and from elsewhere.
+    # The runs and weights that the README's commands read.
     main, export = ("-m", "cat_jax.main"), ("-m", "cat_jax.weights.export")
     run(*main, "--config=configs/digits.py:standard", "--workdir=runs/digits_standard")
     run(*main, "--config=configs/preact_cifar10.py", "--workdir=runs/preact")
     as_file = ("--format=safetensors", "--out=preact.safetensors")
     run(*export, "--workdir=runs/preact", *as_file)
 
-    told = [block.text for block in pages.blocks(pages.ROOT / "README.md")]
-    modules = [words for text in told for words in pages.commands(text) if words[0] == "python"]
+    texts = [block.text for block in pages.blocks(pages.ROOT / "README.md")]
+    modules = [words for text in texts for words in pages.commands(text) if words[0] == "python"]
     modules = [words for words in modules if words[2] != "cat_jax.data"]
     assert len(modules) >= 8
     printed = [run(*words[1:]) for words in modules]
@@ -227,14 +226,14 @@ def site(tmp_path_factory):
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=pages.ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr  # A warning is an error.
+    assert process.returncode == 0, process.stderr  # A warning is an error.
     return folder
 
 
@@ -247,22 +246,22 @@ class References(html.parser.HTMLParser):
         self.feed(file.read_text())
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.anchors |= {found.get("id"), found.get("name")}
-        if tag == "a" and found.get("href"):
-            self.links.add(found["href"])
+        values = dict(attributes)
+        self.anchors |= {values.get("id"), values.get("name")}
+        if tag == "a" and values.get("href"):
+            self.links.add(values["href"])
         loads = {"link": "href", "script": "src", "img": "src", "iframe": "src"}
-        if tag in loads and found.get(loads[tag]):
-            self.loaded.add(found[loads[tag]])
+        if tag in loads and values.get(loads[tag]):
+            self.loaded.add(values[loads[tag]])
 
 
 def test_every_link_of_the_site_leads_somewhere_and_no_page_asks_another_host(site):
     built = {file: References(file) for file in site.rglob("*.html") if "results" not in file.parts}
     assert len(built) > 25
-    for file, found in built.items():
-        hosts = {urllib.parse.urlsplit(link).netloc for link in found.loaded}
+    for file, references in built.items():
+        hosts = {urllib.parse.urlsplit(link).netloc for link in references.loaded}
         assert hosts == {""}, (file, hosts)
-        for link in found.links | found.loaded:
+        for link in references.links | references.loaded:
             parts = urllib.parse.urlsplit(link)
             if parts.scheme or file.name == "404.html":
                 continue
