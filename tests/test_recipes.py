@@ -71,7 +71,7 @@ def recipe(title):
     """The blocks of code of a recipe."""
     section = CONTRIBUTING.split(f"## {title}\n")[1].split("\n## ")[0]
     blocks = re.findall(r"```py\n(.*?)```", section, re.S)
-    return section, [re.sub("^   ", "", block, flags=re.M) for block in blocks]
+    return section, [re.sub("^    ", "", block, flags=re.M) for block in blocks]
 
 
 def test_a_network_and_a_data_set_take_one_file_and_one_line_each(tmp_path):
