@@ -131,12 +131,12 @@ def _theorem_2(theory: Theory) -> Section:
     return Section(
         "Theorem 2: the upper bound",
         [
-            "The theorem bounds R_cali - R*. The first three columns count the random classifiers "
-            "that exceed a bound. `proved` takes the maximum over the complete ball, as the proof "
-            "does up to its last line. `stated` takes it where f_oracle(X') = Y. `repaired` adds "
-            "the share of crossed balls to that maximum. The next column counts the classifiers "
-            "whose R_rob - R* exceeds the stated bound, and the last gives the largest excess of "
-            "R_cali - R* over it.",
+            "The theorem bounds `R_cali - R*`. The first three columns count the random "
+            "classifiers that exceed a bound. `proved` takes the maximum over the complete ball, "
+            "as the proof does up to its last line. `stated` takes it where f_oracle(X') = Y. "
+            "`repaired` adds the share of crossed balls to that maximum. The next column counts "
+            "the classifiers whose `R_rob - R*` exceeds the stated bound, and the last gives the "
+            "largest excess of `R_cali - R*` over it.",
             Grid("counts", "", head, counts),
             "Two classifiers on two points exceed the stated bound by 1. Both are correct wherever "
             "f_oracle(X') = Y.",
