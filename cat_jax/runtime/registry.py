@@ -162,6 +162,11 @@ def find_plugin(name: str) -> str:
     Raises:
       UsageError: if there is no such module.
     """
+    if not isinstance(name, str) or not name:  # An override of config.plugins may be anything.
+        raise UsageError(
+            f"--plugin={name} is not the name of a module; config.plugins expects names such as "
+            "my_module."
+        )
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:  # For the package around it.

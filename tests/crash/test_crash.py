@@ -18,7 +18,7 @@ import small_runs
 
 from cat_jax.storage import checkpoint, files
 
-COUNTS = [2, pytest.param(50, marks=pytest.mark.slow)]
+COUNTS = [1, pytest.param(50, marks=pytest.mark.slow)]
 if "CRASHES" in os.environ:
     COUNTS = [int(os.environ["CRASHES"])]
 PATIENCE = 120  # Seconds that a start may take to its next step.
@@ -77,6 +77,7 @@ def test_a_run_killed_at_random_moments_equals_the_uninterrupted_one(processes, 
     last = start("killed")
     last.join()
     assert last.exitcode == 0, log("killed")
+    assert "Resuming from the checkpoint of step" in log("killed")
     lines = small_runs.metrics(tmp_path / "killed")
     assert [line["step"] for line in lines] == list(range(1, num_steps + 1))
     assert lines == small_runs.metrics(tmp_path / "whole")
