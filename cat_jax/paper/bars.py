@@ -35,9 +35,9 @@ def draw(table: Table, query: Query) -> Figure:
     axes = figure.subplots()
     measured = [figures.ours(row, table, query) for row in table.rows]
     published = [published_numbers.of_row(row, table) for row in table.rows]
-    shown = [cell.mean for numbers in measured for cell in numbers.values()]
-    shown += [number.mean for numbers in published for number in numbers.values()]
-    lowest = max(0, 10 * math.floor((min(shown, default=0) - 5) / 10))
+    values = [cell.mean for numbers in measured for cell in numbers.values()]
+    values += [number.mean for numbers in published for number in numbers.values()]
+    lowest = max(0, 10 * math.floor((min(values, default=0) - 5) / 10))
     for j, column in enumerate(table.columns):
         at = places + (j - (count - 1) / 2) * width
         mean = np.array([_mean(numbers.get(column)) for numbers in measured])
@@ -55,7 +55,7 @@ def draw(table: Table, query: Query) -> Figure:
     for text in axes.get_xticklabels():
         text.set(ha="right", rotation_mode="anchor", fontsize=8)
     start = f", from {lowest}" if lowest else ""
-    limits = lowest, min(101, max(shown, default=98) + 3)
+    limits = lowest, min(101, max(values, default=98) + 3)
     axes.set(xlabel="trained with", ylabel=f"accuracy in percent{start}", ylim=limits)
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)

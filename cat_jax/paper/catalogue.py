@@ -2,7 +2,7 @@
 
 from cat_jax.paper import accuracy_tables, figure_tables
 
-MADE = [
+_ALL = [
     accuracy_tables.mnist(),
     accuracy_tables.white_box(
         "cifar10_preact_resnet18", "Table 2: CIFAR-10, PreAct ResNet-18", "preact_cifar10"
@@ -20,4 +20,4 @@ MADE = [
     accuracy_tables.tradeoff(),
     accuracy_tables.adaptation(),
 ]
-TABLES = {table.name: table for table in MADE}
+TABLES = {table.name: table for table in _ALL}

@@ -126,7 +126,7 @@ def _over_epochs(title: str, metric: str, rows: Iterable[Row]) -> Panel:
 def ablations() -> list[Table]:
     """Figures 4 and 5, and the curves of both."""
     columns = ("natural", "pgd10", "natural+pgd10")
-    both = COMPONENTS + tuple(row for row in LOSSES if row.variant != "cat_cent")
+    ablations = COMPONENTS + tuple(row for row in LOSSES if row.variant != "cat_cent")
     return [
         Table(
             "ablation_components",
@@ -155,11 +155,11 @@ def ablations() -> list[Table]:
         Table(
             "curves",
             "Curves of every ablation (Figures 4 and 5), PGD-10 with a random start",
-            both,
+            ablations,
             columns,
             curves=True,
             panels=tuple(
-                _over_epochs(title, metric, both)
+                _over_epochs(title, metric, ablations)
                 for title, metric in (
                     ("Natural", "natural"),
                     ("Robust", "pgd10"),

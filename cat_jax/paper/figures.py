@@ -137,7 +137,7 @@ def _draw_curves(
                 points = [(p["epoch"], 100 * p[metric]) for p in measured.curve(match.run)]
                 label = ", ".join((name, *match.differences))
                 if points:
-                    shown = None if label in named else label
+                    legend = None if label in named else label
                     dashes = "-" if label == name else ":"
-                    axes.plot(*zip(*points, strict=True), dashes, color=f"C{i}", label=shown, lw=1)
+                    axes.plot(*zip(*points, strict=True), dashes, color=f"C{i}", label=legend, lw=1)
                     named.add(label)

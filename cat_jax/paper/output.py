@@ -72,6 +72,6 @@ def draw(name: str, query: Query) -> Figure | None:
     if name == "trades_tradeoff":
         return bars.tradeoff(TABLES[name], query)
     if name in TABLES:
-        drawn = figures.draw if TABLES[name].panels else bars.draw
-        return drawn(TABLES[name], query)
+        draw_numbers = figures.draw if TABLES[name].panels else bars.draw
+        return draw_numbers(TABLES[name], query)
     return None

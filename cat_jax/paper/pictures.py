@@ -33,9 +33,9 @@ def masks(table: Table, query: Query) -> Figure:
         grid[0, block * NUM_IMAGES + NUM_IMAGES // 2].set_title(label, fontsize=9)
         for i, view in enumerate(VIEWS):
             for j, image in enumerate(images[view][:NUM_IMAGES]):
-                shown = grid[i, block * NUM_IMAGES + j].imshow(image, cmap="gray", vmin=0, vmax=1)
+                picture = grid[i, block * NUM_IMAGES + j].imshow(image, cmap="gray", vmin=0, vmax=1)
     if blocks:
-        figure.colorbar(shown, ax=grid[:, -1], label="pixel, or mask", shrink=0.6)
+        figure.colorbar(picture, ax=grid[:, -1], label="pixel, or mask", shrink=0.6)
     figures.put_title(figure, table, query, "" if blocks else "no run")
     return figure
 
