@@ -185,6 +185,12 @@ def test_a_haiku_network_in_a_closure():
     assert_follows(lambda images: network.apply(params, images), change)
 
 
+class Flat(nn.Module):
+    @nn.compact
+    def __call__(self, images):
+        return nn.Dense(3, use_bias=False)(images.reshape(len(images), -1))
+
+
 class Scaled(nn.Module):
     @nn.compact
     def __call__(self, images):
@@ -317,6 +323,29 @@ def test_a_lambda_made_anew_at_each_call_compiles_nothing_again():
     with compiled_names() as names:
         attacked(second)
     assert not names, names
+
+
+@pytest.mark.parametrize("bind", [lambda f: f, lambda f: functools.partial(f, mutable=False)])
+def test_a_partial_of_a_module_is_not_traced_again_for_other_weights(bind, monkeypatch):
+    """So a call costs little more than the compiled program."""
+    traces, dense = [], nn.Dense.__call__
+
+    def counted(layer, inputs):
+        traces.append(inputs.shape)
+        return dense(layer, inputs)
+
+    monkeypatch.setattr(nn.Dense, "__call__", counted)
+    apply = bind(Flat().apply)
+
+    def attacked(weights):
+        logits_fn = Partial(apply, {"params": {"Dense_0": {"kernel": jnp.asarray(weights)}}})
+        return FGSM(logits_fn, IMAGES, LABELS, KEY)
+
+    np.testing.assert_allclose(attacked(FIRST), want(FIRST), atol=1e-6)
+    assert traces
+    traces.clear()
+    np.testing.assert_allclose(attacked(SECOND), want(SECOND), atol=1e-6)
+    assert not traces
 
 
 def test_inside_a_callers_own_jit():

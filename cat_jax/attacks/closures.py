@@ -25,6 +25,8 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 FUNCTIONS_OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc, jax.numpy.ufunc)
 DESCRIPTORS = types.MemberDescriptorType | types.GetSetDescriptorType
 JITTED = type(jax.jit(lambda: None))
+# Gives a `functools.partial` in a `Partial` the hash that a structure needs.
+HASHABLE_PARTIAL: Any = type(jax.tree_util.Partial(functools.partial(len)).func)
 RULES = frozenset({"custom_jvp", "custom_vjp", "custom_gradient"})
 OF_LINEN = frozenset({"parent", "name", "scope"})
 
@@ -99,7 +101,7 @@ class _Walk:
             case types.MethodType():
                 yield from (value.__self__, value.__func__)
             case functools.partial() if not _is_pytree(value):
-                yield from (value.func, value.args, value.keywords)
+                yield from (value.func, value.args, *value.keywords, *value.keywords.values())
             case staticmethod() | classmethod():
                 yield value.__func__
             case property():
@@ -189,6 +191,7 @@ def _parts_of_structure(treedef: jax.tree_util.PyTreeDef) -> Iterator[Any]:
 
 
 def _changeable(static: Any) -> Iterator[Any]:
+    static = static.fun if isinstance(static, HASHABLE_PARTIAL) else static
     if isinstance(static, dict):
         static = tuple(static.values())
     if isinstance(static, tuple | list):
