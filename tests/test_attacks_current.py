@@ -379,7 +379,7 @@ def test_examine_sees_that_weights_became_nan():
     for is_finite in (True, False):
         findings = checks.examine(classify, IMAGES, labels, KEY, epsilon=0.1)
         passed = {finding.name: finding.passed for finding in findings}
-        assert passed["finite"] == passed["finite_gradients"] == is_finite
+        assert passed["finite_logits"] == passed["finite_gradients"] == is_finite
         weights = weights.at[0, 0].set(jnp.nan)
 
 

@@ -156,7 +156,8 @@ def test_a_part_of_the_test_split_does_not_replace_the_whole(finished, capsys):
     assert sizes == [(64, "all"), (64, "all"), (40, "balanced, seed 0"), (40, "balanced, seed 0")]
     output = capsys.readouterr().out
     assert "All checks passed (" in output
-    assert "at 0.15 on 40 (balanced, seed 0): passed. 40 adversarial" in details.details(workdir)
+    shown = " ".join(details.details(workdir).split())
+    assert "at 0.15 on 40 (balanced, seed 0): passed. 40 adversarial" in shown
     rows = [line for line in output.splitlines() if line.startswith("| best ")]
     assert [row.split("|")[2].strip() for row in rows[-2:]] == ["64", "40 (balanced, seed 0)"]
 

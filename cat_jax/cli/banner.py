@@ -75,7 +75,12 @@ def _lines(title: str, parts: Mapping[str, str]) -> str:
     width, indent = terminal.width(), " " * INDENT
     lines = [
         textwrap.fill(
-            text, width, initial_indent=f"  {name:<{INDENT - 2}}", subsequent_indent=indent
+            text,
+            width,
+            initial_indent=f"  {name:<{INDENT - 2}}",
+            subsequent_indent=indent,
+            break_long_words=False,  # So that a path can be copied.
+            break_on_hyphens=False,
         )
         for name, text in parts.items()
     ]
