@@ -33,10 +33,6 @@ OVERRIDES = {
 }
 
 
-# The networks of the digits config itself, which take twice as long to compile.
-NETWORKS_OF_DIGITS = {"classifier.name": "SmallCNN", "mask_net.name": "SmallMask"}
-
-
 def config(**overrides):
     """The config of a small run of CAT."""
     return _config("cat_cent", tiny_networks.FIELDS | overrides)
