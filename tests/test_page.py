@@ -83,6 +83,20 @@ def test_accuracies_by_class_are_means_of_the_flags(finished_run):
     assert '<table class="classes">' in page.page(workdir)
 
 
+def test_a_later_evaluation_at_a_larger_radius_is_not_the_headline(finished_run):
+    results = tables.read(finished_run, "results")
+    _, attack = per_class.strongest(results)
+    wider = {
+        "attacked": attack["attacked"],
+        "conditions": attack["conditions"] | {"epsilon": 0.3},
+        "outcome": attack["outcome"] | {"accuracy": 0.0},
+    }
+    assert per_class.strongest([*results, wider])[1] == attack
+    assert (
+        per_class.strongest([*results, wider | {"conditions": attack["conditions"]}])[1] != attack
+    )
+
+
 def test_without_the_flags_of_an_attack_no_class_is_shown(finished_run, tmp_path):
     run = shutil.copytree(finished_run, tmp_path / "run")
     for file in run.glob("evaluation/*pgd20*.npz"):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from cat_jax.attacks import closures
+from cat_jax.attacks import closures, programs
 from cat_jax.attacks.conditions import AttackFn, describe, parts_of, unwrap
 from cat_jax.errors import UsageError
 
@@ -119,7 +119,7 @@ def _identity(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple(map(_identity, value))
     if isinstance(value, jax.Array):
-        return _Same(value)
+        return programs.Same(value)
     read = closures.reads(value)
     if read is None or not read.is_fixed:
         raise _Unknown
@@ -128,16 +128,3 @@ def _identity(value: Any) -> Hashable:
 
 class _Unknown(Exception):
     """There is no key."""
-
-
-class _Same:
-    """Stands for an array; keeps it alive, so that its id stays its own."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __hash__(self) -> int:
-        return id(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value

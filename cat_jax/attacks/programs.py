@@ -65,14 +65,14 @@ def trace(
     return Program(closed, reads, arguments), list(closed.consts)
 
 
-class _Same:
+class Same:
     """A value that equals itself alone. Kept, since its identity is unique only while it lives."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value
+        return isinstance(other, Same) and self._value is other._value
 
     def __hash__(self) -> int:
         return id(self._value)
@@ -91,7 +91,7 @@ def _encoded_derivative(jaxpr: Jaxpr, arguments: tuple[Any, ...]) -> Hashable:
     try:
         derivative = jax.make_jaxpr(pulled_back)(list(jaxpr.consts), jax.tree.leaves(arguments))
     except (NotImplementedError, TypeError, ValueError):  # It has none, so nothing can be compared.
-        return _Same(object())
+        return Same(object())
     return _encode(derivative, []), _same(derivative.consts)
 
 
@@ -130,12 +130,12 @@ def _encode_param(value: Any, rules: list[str]) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return _Same(value)
+        return Same(value)
     return type(value), value
 
 
 def _same(values: Iterable[Any]) -> Hashable:
-    return tuple(map(_Same, values))
+    return tuple(map(Same, values))
 
 
 def _is_jaxpr(value: Any) -> bool:

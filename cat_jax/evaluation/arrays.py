@@ -18,6 +18,7 @@ from cat_jax.attacks.named import NamedAttack
 from cat_jax.configs import default
 from cat_jax.data import Split
 from cat_jax.errors import UsageError
+from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.attacked_batch import ApplyFn
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.results import Place, Result
@@ -84,11 +85,13 @@ def evaluate(
     apply, variables, program = _as_apply(logits_fn, images[:1])
     evaluator = Evaluator(apply, as_key(key), batch_size, jax.local_devices())
     digest = _digest(program, jax.random.key_data(as_key(key)), *split, *variables)
+    bars, total = AttackProgress(shown=progress), len(images)
     results: dict[str, Result] = {}
     for named in chosen:
         before = results[named.after.name] if named.after else None
         place = _place(workdir, named, digest, keep_images)
-        with tqdm(total=len(images), desc=named.name, disable=not progress, leave=False) as bar:
+        num_attacked = total if before is None else int(before.flags.sum())
+        with bars.bar(named.name, named.conditions, total, num_attacked) as on_batch:
             result = results[named.name] = evaluator(
                 variables,
                 named,
@@ -96,13 +99,13 @@ def evaluate(
                 before=before,
                 place=place,
                 keep="float32" if keep_images else "none",
-                on_batch=lambda done, bar=bar: bar.update(done - bar.n),  # type: ignore[misc]
+                on_batch=on_batch,
             )
         if progress:
             low, high = (100 * bound for bound in result.interval)
             tqdm.write(
                 f"{named.name}: accuracy {100 * result.accuracy:.2f}% ({low:.1f} to {high:.1f}) "
-                f"of {len(images)} images, {result.seconds:.1f} s"
+                f"of {total} images, {result.seconds:.1f} s"
             )
     return results
 

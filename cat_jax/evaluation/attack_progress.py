@@ -13,7 +13,9 @@ GRADIENT_COST = 3  # Forward passes that take as long as a gradient.
 class AttackProgress:
     """Shows a bar over the images of an attack, and remembers how fast the attack was."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shown: bool | None = None) -> None:
+        """Shows nothing yet; `shown` is as in `terminal.Progress`."""
+        self._shown = shown
         self._seconds_per_pass: float | None = None
 
     @contextlib.contextmanager
@@ -31,7 +33,8 @@ class AttackProgress:
         passes, rate = forward_passes(conditions) * num_attacked, self._seconds_per_pass
         expected = rate * passes if rate else None
         calls: list[float] = []
-        with terminal.Progress(text, total, "image", expected=expected) as progress:
+        bar = terminal.Progress(text, total, "image", expected=expected, shown=self._shown)
+        with bar as progress:
 
             def on_batch(num_done: int) -> None:
                 calls.append(time.monotonic())

@@ -118,9 +118,9 @@ def all_weights(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def check(line: Mapping[str, Any]) -> str:
-    """ "best converged at 0.15"; without the radius if the compared attacks have several.
+    """ "best pgd_has_converged at 0.15"; without the radius if the compared attacks have several.
 
-    On a part of the test split: "best converged at 0.15 on 1000 (balanced, seed 0)".
+    On a part of the test split: "best pgd_has_converged at 0.15 on 1000 (balanced, seed 0)".
     """
     conditions = line["conditions"]
     radii = {label.partition(" at ")[2] for label in conditions.get("attacks", ())} - {""}

@@ -35,8 +35,9 @@ class PerClass(NamedTuple):
 def strongest(results: Sequence[Line]) -> tuple[Line, Line] | None:
     """The lines of natural accuracy and of the attack with the lowest accuracy.
 
-    Both are of best/ if it was evaluated, on the largest set of images, in the threat model of the
-    run: attacks that are not clipped to [0, 1] do not count.
+    Both are of best/ if it was evaluated, on the largest set of images, in the ball of the first
+    attack in results.jsonl: a later evaluation at a larger radius would always look stronger.
+    Attacks that are not clipped to [0, 1] do not count.
     """
     weights = dict.fromkeys(line["attacked"]["weights"] for line in results)
     for digest in weights:
@@ -51,12 +52,17 @@ def strongest(results: Sequence[Line]) -> tuple[Line, Line] | None:
                 and labels.images(line["conditions"]) == labels.images(natural["conditions"])
             ]
             if attacks:
-                return natural, min(attacks, key=_accuracy)
+                same_ball = [line for line in attacks if _ball(line) == _ball(attacks[0])]
+                return natural, min(same_ball, key=_accuracy)
     return None
 
 
 def _num_examples(line: Line) -> int:
     return int(line["conditions"]["num_examples"])
+
+
+def _ball(line: Line) -> tuple[str, float]:
+    return line["conditions"]["norm"], line["conditions"]["epsilon"]
 
 
 def _accuracy(line: Line) -> float:
@@ -102,7 +108,7 @@ def _read(workdir: pathlib.Path, line: Line) -> tuple[np.ndarray, np.ndarray] | 
 
 def _class_names(workdir: pathlib.Path) -> Sequence[str]:
     """The names of the classes that a checkpoint of the run states; none without a checkpoint."""
-    for file in sorted(workdir.glob("checkpoints/*/*/manifest.json")):
+    for file in sorted(RunFolder(workdir).checkpoints.glob("*/*/manifest.json")):
         try:
             meta: Mapping[str, list[str]] = json.loads(file.read_text())["meta"]
             return meta["class_names"]

@@ -79,6 +79,7 @@ class Progress:
         start: int = 0,
         warmup: int = 1,
         expected: float | None = None,
+        shown: bool | None = None,
     ) -> None:
         """Shows the bar.
 
@@ -89,11 +90,12 @@ class Progress:
           start: number of items that are done already.
           warmup: number of updates that include compilation.
           expected: estimated seconds of the work, if known before the first item.
+          shown: whether to show it; default: if the log shows progress.
         """
         self.clock = Clock(total, warmup)
         self._text, self._unit, self._expected, self._note = text, unit, expected, ""
         self._doing, self._begin, self._last_shown = "compiling", time.monotonic(), 0.0
-        shown = logger.isEnabledFor(logging.INFO)
+        shown = logger.isEnabledFor(logging.INFO) if shown is None else shown
         settings: dict[str, Any] = dict(leave=False, bar_format=FORMAT, dynamic_ncols=True)
         self._bar = tqdm(total=total, initial=start, disable=None if shown else True, **settings)
         self._stop = threading.Event()

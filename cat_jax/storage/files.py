@@ -1,6 +1,7 @@
 """Files that are complete or absent: a process that dies leaves no half-written file."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -81,6 +82,11 @@ def write_json_lines(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
 def json_line(record: Mapping[str, Any]) -> str:
     """One line of a file of JSON lines; numbers as in `json_text`."""
     return json_text(record)
+
+
+def json_sum(content: Mapping[str, Any]) -> str:
+    """SHA-256 of JSON content, whatever the order of its names."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def json_text(record: Mapping[str, Any], *, indent: int | None = None) -> str:

@@ -24,7 +24,7 @@ def write(path: pathlib.Path, state: PyTree, meta: dict[str, Any]) -> None:
     """
     step = int(state.step)
     fields = {"step": step, "arrays": shapes(state), "files": _sums(path), "meta": meta}
-    text = files.json_text(fields | {"sum": _sum(fields)}, indent=1)
+    text = files.json_text(fields | {"sum": files.json_sum(fields)}, indent=1)
     files.write_text(path / MANIFEST, text)
 
 
@@ -35,7 +35,7 @@ def read(path: pathlib.Path) -> dict[str, Any]:
       FileNotFoundError: if there is none; other errors if it is damaged.
     """
     fields: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    if fields.keys() != FIELDS and fields.pop("sum") != _sum(fields):
+    if fields.keys() != FIELDS and fields.pop("sum") != files.json_sum(fields):
         raise ValueError("The manifest has changed.")
     return fields
 
@@ -73,10 +73,6 @@ def named_arrays(tree: PyTree) -> list[tuple[str, Any]]:
 def shapes(tree: PyTree) -> dict[str, list[Any]]:
     """The type and shape of each array of a tree, by its name: ["float32", 3, 3, 1, 32]."""
     return {name: [str(leaf.dtype), *leaf.shape] for name, leaf in named_arrays(tree)}
-
-
-def _sum(fields: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _sums(path: pathlib.Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import hashlib
 import json
 import os
 import pathlib
@@ -106,7 +105,7 @@ class RunFolder:
           data: fingerprint of the data.
         """
         content = config | {GIVEN: given_values}
-        content |= {SUMS: {"config": _sum(content), "data": data}}
+        content |= {SUMS: {"config": files.json_sum(content), "data": data}}
         files.write_text(self.config_file, files.json_text(content, indent=1))
 
     def config(self) -> dict[str, Any] | None:
@@ -129,7 +128,7 @@ class RunFolder:
 
     def write_evaluation_config(self, fingerprint: str, config: dict[str, Any]) -> None:
         """Writes the config of an evaluation, with its checksum."""
-        content = config | {SUMS: {"config": _sum(config)}}
+        content = config | {SUMS: {"config": files.json_sum(config)}}
         file = self.evaluation_config_file(fingerprint)
         files.write_text(file, files.json_text(content, indent=1))
 
@@ -165,7 +164,7 @@ class RunFolder:
         try:
             content = json.loads(self.config_file.read_text(encoding="utf-8"))
             sums: dict[str, str] = content.pop(SUMS, {})
-            if not sums or sums["config"] == _sum(content):
+            if not sums or sums["config"] == files.json_sum(content):
                 content.pop(GIVEN, None)
                 return content, sums
         except (FileNotFoundError, NotADirectoryError):
@@ -201,9 +200,5 @@ def named(text: str | pathlib.Path, name: str = "--workdir") -> RunFolder:
 def check_evaluation_config(file: pathlib.Path) -> None:
     """Raises ValueError or KeyError if a config of an evaluation has changed since."""
     content = json.loads(file.read_text(encoding="utf-8"))
-    if content.pop(SUMS)["config"] != _sum(content):
+    if content.pop(SUMS)["config"] != files.json_sum(content):
         raise ValueError("its content has changed")
-
-
-def _sum(config: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
