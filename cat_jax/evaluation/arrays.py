@@ -12,6 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
+from cat_jax import weights
 from cat_jax.attacks.arguments import as_key, check_batch, check_labels, check_radius
 from cat_jax.attacks.callables import as_logits_fn
 from cat_jax.attacks.named import NamedAttack
@@ -84,7 +85,8 @@ def evaluate(
     split = Split(np.asarray(images), np.asarray(labels, np.int32))
     apply, variables, program = _as_apply(logits_fn, images[:1])
     evaluator = Evaluator(apply, as_key(key), batch_size, jax.local_devices())
-    digest = _digest(program, jax.random.key_data(as_key(key)), *split, *variables)
+    arrays = weights.fingerprint([jax.random.key_data(as_key(key)), *split, *variables])
+    digest = hashlib.sha256(f"{program}{arrays}".encode()).hexdigest()
     bars, total = AttackProgress(shown=progress), len(images)
     results: dict[str, Result] = {}
     for named in chosen:
@@ -144,15 +146,6 @@ def _as_apply(logits_fn: LogitsFn, images: Array) -> tuple[ApplyFn, list[Array],
         return logits
 
     return apply, variables, re.sub(r"0x[0-9a-f]+", "", str(closed))
-
-
-def _digest(program: str, *arrays: Any) -> str:
-    """SHA-256 of a program and of arrays with their shapes and dtypes."""
-    digest = hashlib.sha256(program.encode())
-    for array in map(np.asarray, arrays):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _place(
