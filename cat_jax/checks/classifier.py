@@ -100,7 +100,7 @@ def _on_logits(
     logits = np.stack([np.asarray(_logits(logits_fn, x)) for x in batches])
     natural, repeated, moved, corner, opposite, near = logits
     gradients = np.asarray(_gradients(logits_fn, images, labels))
-    flat = ~gradients.any(axis=(1, 2, 3))
+    flat = (gradients == 0).all(axis=(1, 2, 3))
     stepped = flat & (near == natural).all(-1) & (corner != natural).any(-1)
     return [
         findings.finite_logits(np.stack([natural, corner, opposite])),

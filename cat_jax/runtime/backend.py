@@ -38,7 +38,7 @@ def check_devices() -> None:
     Raises:
       UsageError: if JAX finds none, or JAX_DISABLE_JIT is set.
     """
-    if jax.config.jax_disable_jit:
+    if jax.config.values["jax_disable_jit"]:
         raise UsageError(
             "JAX_DISABLE_JIT is set, but training steps and attacks are compiled; unset it. To "
             "look inside a step, use jax.debug.print."
