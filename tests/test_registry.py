@@ -1,6 +1,8 @@
 """Records: what a name stands for, who may take it, and which networks training can run."""
 
 import functools
+import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ from cat_jax.networks.record import named, record_of
 from cat_jax.runtime.registry import find, records_of, register, temporary_records
 from cat_jax.step.phases import forward
 from cat_jax.step.state import init_network
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +65,14 @@ def test_a_name_belongs_to_the_module_that_registered_it():
 def test_what_is_no_record_is_refused(wrong):
     with pytest.raises(UsageError, match=r"expected records: objects of .*Classifier, MaskNet"):
         register(wrong)
+
+
+def test_methods_are_looked_up_where_ours_are_registered():
+    """A module that looked one up without this import would not find it in a new process."""
+    sources = {path: path.read_text() for path in (ROOT / "cat_jax").rglob("*.py")}
+    lookups = re.compile(r"(find|records_of)\(NamedMethod")
+    readers = {str(path.relative_to(ROOT)) for path in sources if lookups.search(sources[path])}
+    assert readers == {"cat_jax/experiment/method.py"}
 
 
 def test_an_unknown_name_is_answered_with_those_there_are_and_how_to_add_one():

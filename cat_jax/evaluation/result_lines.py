@@ -12,7 +12,7 @@ from cat_jax.checks import Finding
 from cat_jax.evaluation.results import Result
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.experiment import Experiment
-from cat_jax.methods import NamedMethod
+from cat_jax.experiment.method import method_record
 from cat_jax.networks import Classifier, MaskNet
 from cat_jax.runtime.registry import Record, plugins_of, records_of
 from cat_jax.storage import lines
@@ -67,7 +67,7 @@ def _attacked(experiment: Experiment, dataset: data.Dataset, *, trained: bool) -
     records.append(records_of(Classifier)[config.classifier.name])
     if trained:
         records.append(records_of(MaskNet)[config.mask_net.name])
-        records.append(records_of(NamedMethod)[config.method.name])
+        records.append(method_record(config.method.name))
     return {
         "dataset": config.dataset,
         "data_sha": dataset.fingerprint[:12],

@@ -23,9 +23,18 @@ ATTACK_LOSSES: dict[str, Callable[[ConfigDict], Loss]] = {
 }
 
 
+def method_record(name: str) -> NamedMethod:
+    """The record of a method, ours or a plugin's; importing this module registers ours.
+
+    Raises:
+      UsageError: if there is none.
+    """
+    return find(NamedMethod, "config.method.name", name)
+
+
 def build_method(config: ConfigDict, clock: data.Clock) -> Method:
     """The method of `config.method`, with its training attack and weight perturbation."""
-    record = find(NamedMethod, "config.method.name", config.method.name)
+    record = method_record(config.method.name)
     masked = config.mask_net.name != "OnesMask"
 
     def after(epochs: tuple[int, ...]) -> Schedule:

@@ -9,9 +9,8 @@ import jax
 from cat_jax import weights
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.limits import radius_text
-from cat_jax.methods import NamedMethod
+from cat_jax.experiment.method import method_record
 from cat_jax.networks.record import named
-from cat_jax.runtime.registry import records_of
 from cat_jax.storage import lines, provenance
 from cat_jax.storage.lines import Line
 from cat_jax.weights.trained import Trained
@@ -154,7 +153,7 @@ def _method(run: Trained) -> str:
         f"{attack.num_steps} steps of {radius_text(attack.step_size)}, {clipped} [0, 1]",
         "length": f"{config.num_epochs} epochs, batches of {config.batch_size}, seed {config.seed}",
     }
-    if fields := records_of(NamedMethod)[method.name].fields:
+    if fields := method_record(method.name).fields:
         facts["its arguments"] = ", ".join(f"{field} {method[field]}" for field in fields)
     if config.mask_net.name != "OnesMask":
         facts["mask network"] = f"{config.mask_net.name}, which sees the {config.mask_net.sees}"
