@@ -73,8 +73,8 @@ def get_config() -> ConfigDict:
     config.conventions = "released"
     config.recipe = "cifar"
 
-    # Threat model: "linf", or "l2" for PGD and FGSM only. Training attack, validation and tests use
-    # it unless their own norm or epsilon is set.
+    # Threat model: "linf", "l2" or "l1". Training attack, validation and tests use it unless their
+    # own norm or epsilon is set.
     config.threat = ConfigDict({"norm": "linf", "epsilon": "8/255"})
 
     # Your modules that register networks, methods, attacks or data sets: --plugin=MODULE.

@@ -19,8 +19,8 @@ from cat_jax.attacks.apgd import (
     apgd_t,
     checked_apgd,
     targeted_loss,
-    window_lengths,
 )
+from cat_jax.attacks.apgd_runs import window_lengths
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.errors import UsageError
 from cat_jax.types import DEVICES, Views

@@ -81,7 +81,7 @@ def refusal(attack, *arguments, **hyper):
         ("standard", dict(epsilon="8/255"), "epsilon='8/255'; expected a number"),
         ("pgd", dict(pixel_range=(0, 255)), "pixel_range=(0, 255); expected (low, high) in [0, 1]"),
         ("pgd", dict(pixel_range=1.0), "pixel_range=1.0; expected (low, high) in [0, 1]"),
-        ("pgd", dict(norm="l1"), "norm is 'l1'; available: linf, l2."),
+        ("pgd", dict(norm="l3"), "norm is 'l3'; available: linf, l2, l1."),
         ("pgd", dict(loss="kl"), "loss is a str; expected a function"),
         ("pgd", dict(start=IMAGES[:1]), "start has the shape [1, 2, 2, 3]; expected that of the"),
         ("apgd", dict(start=IMAGES[:1]), "start has the shape [1, 2, 2, 3]; expected that of the"),

@@ -71,7 +71,9 @@ def test_uniform_noise_fills_the_l2_ball_and_belongs_to_its_example():
 def test_the_steepest_step_has_norm_one_whatever_the_gradients_size(size):
     gradient = size * jnp.array([3.0, -4.0]).reshape(1, 1, 2, 1)
     want = np.array([0.6, -0.8]) if size else np.zeros(2)
-    np.testing.assert_allclose(BALLS["l2"].steepest(gradient).ravel(), want, rtol=1e-6)
+    np.testing.assert_allclose(
+        BALLS["l2"].step(gradient, gradient, 1.0, None).ravel(), want, rtol=1e-6
+    )
 
 
 def test_cw_finds_the_distance_to_a_linear_models_boundary(setting):
@@ -108,7 +110,7 @@ def test_cw_returns_images_that_it_cannot_break_as_they_are(setting):
 
 def test_what_an_l2_attack_cannot_mean_is_refused(setting):
     logits_fn, images, labels, _ = setting
-    with pytest.raises(UsageError, match="norm is 'l3'; available: linf, l2"):
+    with pytest.raises(UsageError, match="norm is 'l3'; available: linf, l2, l1"):
         attacks.pgd(logits_fn, images, labels, KEY, epsilon=1, step_size=1, num_steps=1, norm="l3")
     with pytest.raises(UsageError, match="epsilon=-1; expected a finite number from 0"):
         attacks.pgd(logits_fn, images, labels, KEY, epsilon=-1, step_size=1, num_steps=1, norm="l2")

@@ -12,7 +12,8 @@ from compilations import compiled_names
 from golden_attacks import setting
 from jax.tree_util import Partial
 
-from cat_jax.attacks.fab import fab_t, fab_t_with_details, plane_step
+from cat_jax.attacks.fab import fab_t, fab_t_with_details
+from cat_jax.attacks.planes import plane_step
 from cat_jax.errors import UsageError
 from cat_jax.types import DEVICES
 

@@ -56,8 +56,6 @@ def keys(**overrides):
     """The keys of all lines that an evaluation writes."""
     config = digits.get_config()
     config.update_from_flattened_dict({"evaluation": "paper,standard", "test.num_examples": 50})
-    if overrides.get("test.norm") == "l2":
-        config.evaluation = "paper"
     config.update_from_flattened_dict(WIDE | overrides)
     resolved = settings.resolve(config)
     experiment = types.SimpleNamespace(

@@ -13,7 +13,7 @@ from cat_jax.errors import UsageError, check_choice
 from cat_jax.types import Array, per_image
 
 PixelRange = tuple[float, float] | None
-NORMS = ("linf", "l2")
+NORMS = ("linf", "l2", "l1")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -64,7 +64,7 @@ def check_norm(norm: str) -> None:
 def check_radius(norm: str = "linf", /, **radii: Any) -> None:
     """Raises unless each is a radius: attacks think in fractions of the pixel range.
 
-    In the maximum norm no two images are further apart than 1; in the Euclidean norm they may be.
+    In the maximum norm no two images are further apart than 1; in the others they may be.
     """
     largest = 1.0 if norm == "linf" else np.inf
     for name, value in radii.items():

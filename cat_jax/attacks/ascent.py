@@ -20,8 +20,8 @@ def project(
     pixel_range: PixelRange,
     norm: str = "linf",
 ) -> Array:
-    """A point within epsilon of `images` and within `pixel_range`: under L-infinity the nearest."""
-    candidate = BALLS[norm].project(candidate, images, epsilon)
+    """A point within epsilon of `images` and within `pixel_range`; in L2 not always the nearest."""
+    candidate = BALLS[norm].project(candidate, images, epsilon, pixel_range)
     return candidate if pixel_range is None else jnp.clip(candidate, *pixel_range)
 
 
@@ -76,7 +76,7 @@ def pgd_with_state(
     def ascend(_: int, carry: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
         candidate, left, state = carry
         gradient, (logits, state) = jax.grad(total_loss, has_aux=True)(candidate, state)
-        moved = into_ball(candidate + step_size * ball.steepest(gradient))
+        moved = into_ball(candidate + ball.step(gradient, candidate, step_size, pixel_range))
         if tau is None:
             return moved, left, state
         wrong = ~losses.is_right(logits, labels)

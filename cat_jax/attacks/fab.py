@@ -12,11 +12,13 @@ from cat_jax.attacks.arguments import (
     PixelRange,
     as_pixel_range,
     check_count,
+    check_norm,
     check_positive,
     check_share,
 )
-from cat_jax.attacks.balls import finite
+from cat_jax.attacks.balls import BALLS, finite
 from cat_jax.attacks.entry import Entry
+from cat_jax.attacks.planes import plane_step
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, per_image
 
@@ -29,7 +31,7 @@ class FabDetails(NamedTuple):
     Attributes:
       adversarial: [B, H, W, C].
       fooled: [B], bool: was wrong from the start, or has a point within epsilon.
-      min_norm_per_target: [num_targets or K - 1, B], the max-norm distance of the nearest
+      min_norm_per_target: [num_targets or K - 1, B], the distance of the nearest
         misclassified point on the way to each target, whatever epsilon is. Infinite where there
         was none, 0 for an example that was wrong from the start.
     """
@@ -52,10 +54,11 @@ def fab_t(
     eta: Array | float = 1.05,
     beta: Array | float = 0.9,
     pixel_range: PixelRange = (0.0, 1.0),
+    norm: str = "linf",
 ) -> Array:
     r"""The nearest misclassified point of a search for each target class, if within epsilon.
 
-    The targeted attack in max-norm of Croce & Hein (2020, "Minimally distorted adversarial
+    The targeted attack of Croce & Hein (2020, "Minimally distorted adversarial
     examples with a fast adaptive boundary attack"), as published in AutoAttack. The target's logit
     minus the true one is linearised at the iterate; the steps delta^t from the iterate and delta
     from x lead to where that is 0, within the pixel range; and
@@ -82,6 +85,7 @@ def fab_t(
       eta: how far a step goes, in distances to the plane: a little beyond it, above 1.
       beta: how much of its distance to x a misclassified iterate keeps; in [0, 1].
       pixel_range: what iterates are clipped to; None: never clipped, another threat model.
+      norm: "linf", "l2" or "l1": of the steps and of the distance to x. Static.
 
     Returns:
       Images, shaped as `images`. Examples that are wrong from the start, and those with no
@@ -94,17 +98,18 @@ def fab_t(
     check_count(num_steps=num_steps, num_targets=num_targets)
     check_share(alpha_max=alpha_max, beta=beta)
     check_positive(eta=eta)
+    check_norm(norm)
     entry = Entry.of(logits_fn, images, labels)
     if entry.is_empty:
         return images
     hyper: dict[str, Any] = dict(num_steps=int(num_steps), num_targets=int(num_targets))
     hyper |= dict(alpha_max=alpha_max, eta=eta, beta=beta, pixel_range=as_pixel_range(pixel_range))
-    hyper["epsilon"] = entry.radius("epsilon", epsilon)
+    hyper |= dict(epsilon=entry.radius("epsilon", epsilon, norm), norm=norm)
     found = fab_t_with_details(entry.logits_fn, entry.images, labels, **hyper)
     return entry.result(found.adversarial)
 
 
-@functools.partial(jax.jit, static_argnames=("num_steps", "num_targets", "pixel_range"))
+@functools.partial(jax.jit, static_argnames=("num_steps", "num_targets", "pixel_range", "norm"))
 def fab_t_with_details(
     logits_fn: LogitsFn,
     images: Array,
@@ -112,6 +117,7 @@ def fab_t_with_details(
     *,
     epsilon: Array | float,
     num_targets: int,
+    norm: str = "linf",
     **kwargs: Any,
 ) -> FabDetails:
     """`fab_t` and what it learnt. Every target is tried, also for examples already fooled.
@@ -125,14 +131,14 @@ def fab_t_with_details(
 
     def attack(carry: tuple[Array, Array], targets: Array) -> tuple[tuple[Array, Array], Array]:
         adversarial, fooled = carry
-        nearest, norm = _nearest(logits_fn, images, labels, targets, wrong, **kwargs)
-        accepted = ~fooled & (norm <= jnp.ravel(epsilon))
+        nearest, distance = _nearest(logits_fn, images, labels, targets, wrong, norm=norm, **kwargs)
+        accepted = ~fooled & (distance <= jnp.ravel(epsilon))
         adversarial = jnp.where(per_image(accepted), nearest, adversarial)
-        return (adversarial, fooled | accepted), norm
+        return (adversarial, fooled | accepted), distance
 
     targets = likeliest_wrong(logits, labels, num_targets)
-    (adversarial, fooled), norms = lax.scan(attack, (jnp.asarray(images), wrong), targets)
-    return FabDetails(*lax.stop_gradient((adversarial, fooled, norms)))
+    (adversarial, fooled), distances = lax.scan(attack, (jnp.asarray(images), wrong), targets)
+    return FabDetails(*lax.stop_gradient((adversarial, fooled, distances)))
 
 
 def _nearest(
@@ -144,9 +150,10 @@ def _nearest(
     *,
     num_steps: int,
     beta: Array | float,
+    norm: str,
     **kwargs: Any,
 ) -> tuple[Array, Array]:
-    """The nearest misclassified iterate on the way to `targets` [B], and its norm [B].
+    """The nearest misclassified iterate on the way to `targets` [B], and its distance [B].
 
     `images` and infinity if there is none; `images` and 0 where they are `wrong` [B] already.
     """
@@ -159,13 +166,13 @@ def _nearest(
     def iterate(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         candidate, nearest, least = carry
         normal, height = jax.grad(total_height, has_aux=True)(candidate)
-        moved = _move(candidate, images, finite(normal), height, **kwargs)
+        moved = _move(candidate, images, finite(normal), height, norm=norm, **kwargs)
         fooled = ~losses.is_right(logits_fn(moved), labels)
-        norm = _norm(moved - images)
-        nearer = fooled & (norm < least)  # Never true of NaN.
+        distance = _length(moved - images, norm)
+        nearer = fooled & (distance < least)  # Never true of NaN.
         nearest = jnp.where(per_image(nearer), moved, nearest)
         candidate = jnp.where(per_image(fooled), images + beta * (moved - images), moved)
-        return candidate, nearest, jnp.where(nearer, norm, least)
+        return candidate, nearest, jnp.where(nearer, distance, least)
 
     least = jnp.where(wrong, 0.0, jnp.inf).astype(images.dtype)
     _, nearest, least = lax.fori_loop(0, num_steps, iterate, (images, images, least))
@@ -181,58 +188,25 @@ def _move(
     alpha_max: Array | float,
     eta: Array | float,
     pixel_range: PixelRange,
+    norm: str,
 ) -> Array:
     """The equation of `fab_t`, where `height` [B] and its gradient `normal` are at `candidate`."""
-    steps = jax.vmap(functools.partial(plane_step, pixel_range=pixel_range))
+    steps = jax.vmap(functools.partial(plane_step, pixel_range=pixel_range, norm=norm))
     natural_height = height + jnp.sum(normal * (images - candidate), axis=(1, 2, 3))
     step, natural_step = steps(candidate, normal, height), steps(images, normal, natural_height)
-    length, natural_length = (jnp.maximum(_norm(s), LEAST_STEP) for s in (step, natural_step))
+    length, natural_length = (
+        jnp.maximum(_length(s, norm), LEAST_STEP) for s in (step, natural_step)
+    )
     alpha = per_image(jnp.minimum(length / (length + natural_length), alpha_max))
     moved = (1 - alpha) * (candidate + eta * step) + alpha * (images + eta * natural_step)
     moved = moved if pixel_range is None else jnp.clip(moved, *pixel_range)
     return jnp.where(jnp.isfinite(moved), moved, candidate)  # A height of NaN or infinity.
 
 
-def plane_step(point: Array, normal: Array, height: Array, pixel_range: PixelRange) -> Array:
-    r"""The step to a plane that is least in max-norm and stays within the pixel range; exact.
-
-    Every pixel goes by the same length towards the plane, or up to the edge of its range if
-    that is nearer. Pixel i has room r_i, so the length L solves sum_i |w_i| min(L, r_i) = |height|.
-    The sum is the least of n lines in L, each with the k pixels of least room at their edges:
-    so L is the greatest of the lengths at which those lines meet |height|, and needs no search.
-
-    Args:
-      point: of any shape, n pixels, of one example.
-      normal: w, shaped as `point`.
-      height: <w, point> minus the plane's offset, a scalar.
-      pixel_range: as for `fab_t`.
-
-    Returns:
-      The step, shaped as `point`. To the farthest corner of the range if the plane lies beyond it;
-      0 where the normal is, so nowhere if all of it is.
-    """
-    weight, towards = jnp.abs(normal), -jnp.sign(height) * jnp.sign(normal)
-    room = jnp.full_like(point, jnp.inf)
-    if pixel_range is not None:
-        low, high = pixel_range
-        room = jnp.maximum(jnp.where(towards > 0, high - point, point - low), 0.0)
-    length = _common_length(weight.ravel(), room.ravel(), jnp.abs(height))
-    return jnp.where(weight > 0, towards * jnp.minimum(length, room), 0.0)
-
-
-def _common_length(weight: Array, room: Array, rise: Array) -> Array:
-    """L of `plane_step`: sum(weight * min(L, room)) = rise; infinite if no L reaches that."""
-    room, weight = lax.sort((room, weight), num_keys=1)
-    gained = jnp.cumsum(jnp.where(weight > 0, weight * room, 0.0))
-    before = jnp.concatenate([jnp.zeros_like(gained[:1]), gained[:-1]])
-    free = jnp.cumsum(weight[::-1])[::-1]
-    lengths = jnp.where(free > 0, (rise - before) / jnp.where(free > 0, free, 1.0), 0.0)
-    return jnp.where(gained[-1] < rise, jnp.inf, jnp.max(lengths))
-
-
 def _chosen(logits: Array, classes: Array) -> Array:
     return jnp.take_along_axis(logits, classes[:, None], axis=-1)[:, 0]
 
 
-def _norm(difference: Array) -> Array:
-    return jnp.max(jnp.abs(difference), axis=(1, 2, 3))
+def _length(difference: Array, norm: str) -> Array:
+    """[B, H, W, C] -> [B], in the dtype of `difference`."""
+    return BALLS[norm].length(difference)[:, 0, 0, 0]

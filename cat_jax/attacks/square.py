@@ -1,7 +1,8 @@
-"""Square attack: random search, without gradients, among the corners of an L-infinity ball."""
+"""Square attack: random search in square windows, without gradients."""
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,9 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from cat_jax import losses
-from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count
+from cat_jax.attacks import square_windows
+from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count, check_norm
 from cat_jax.attacks.ascent import project
 from cat_jax.attacks.entry import Entry
+from cat_jax.attacks.square_windows import Ball
 from cat_jax.attacks.starts import per_example_keys
 from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, per_image
@@ -48,12 +51,17 @@ def square(
     initial_share: float = 0.8,
     rescale_schedule: bool = False,
     pixel_range: PixelRange = (0.0, 1.0),
+    norm: str = "linf",
 ) -> Array:
     """Square attack (Andriushchenko et al. 2020, Algorithms 1 and 2): random search on the margin.
 
-    It begins at vertical stripes of +-epsilon. Each further query is about a square window of one
-    new colour, +-epsilon in each channel. This is kept if the margin of the true class decreases,
-    or if the image is misclassified, which ends its search.
+    In the L-infinity ball it begins at vertical stripes of +-epsilon. Each further query is about a
+    square window of one new colour, +-epsilon in each channel. This is kept if the margin of the
+    true class decreases, or if the image is misclassified, which ends its search.
+
+    In L2 and L1 (Algorithm 3) it begins at tiles of two hills of opposite signs; each further query
+    adds such a window, whose norm is taken from there and from another window. The L1 search is
+    that of AutoAttack.
 
     Windows and colours are drawn for each image, as in the original code; AutoAttack's shares them
     among the images of a batch. A window may lie anywhere in the image: both published codes leave
@@ -72,6 +80,7 @@ def square(
       rescale_schedule: scale these numbers by num_queries / 10000, as the original code always
         does, and AutoAttack does not.
       pixel_range: what points are clipped to; None: never clipped, another threat model.
+      norm: "linf", "l2" or "l1". Static.
 
     Returns:
       Images, shaped as `images`, through which no gradient flows: of each example, the first point
@@ -81,7 +90,7 @@ def square(
       UsageError: as `attacks.pgd`, for a budget or a share out of range, and for more than 30
         channels.
     """
-    radius: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range)
+    radius: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range, norm=norm)
     windows: dict[str, Any] = dict(initial_share=initial_share, rescale_schedule=rescale_schedule)
     hyper = radius | windows | dict(num_queries=num_queries)
     return square_with_queries(logits_fn, images, labels, key, **hyper).adversarial
@@ -98,31 +107,38 @@ def square_with_queries(
     initial_share: float = 0.8,
     rescale_schedule: bool = False,
     pixel_range: PixelRange = (0.0, 1.0),
+    norm: str = "linf",
 ) -> SquareResult:
     """`square`, with the flags of the fooled and the number of queries that each image took."""
     check_count(num_queries=num_queries)
+    check_norm(norm)
     entry = Entry.of(logits_fn, images, labels)
     _check_search(initial_share, images.shape[-1])
     if entry.is_empty:
         return SquareResult(images, jnp.zeros(0, bool), jnp.zeros(0, jnp.int32))
+    sides, shape = window_sides(initial_share, *images.shape[1:3]), images.shape[1:]
+    if norm != "linf":
+        sides = square_windows.odd_sides(sides, *shape[:2])
     schedule = (
-        jnp.array(window_sides(initial_share, *images.shape[1:3]), jnp.int32),
+        jnp.array(sides, jnp.int32),
         jnp.array(last_proposals(num_queries, rescale_schedule), jnp.int32),
+        None if norm == "linf" else jnp.asarray(square_windows.windows(sides, shape, norm)),
     )
     found = _search(
         entry.logits_fn,
         entry.images,
         labels,
         per_example_keys(key, len(images)),
-        entry.radius("epsilon", epsilon),
+        entry.radius("epsilon", epsilon, norm),
         num_queries,
         schedule,
         pixel_range=as_pixel_range(pixel_range),
+        norm=norm,
     )
     return found._replace(adversarial=entry.result(found.adversarial))
 
 
-@functools.partial(jax.jit, static_argnames="pixel_range")
+@functools.partial(jax.jit, static_argnames=("pixel_range", "norm"))
 def _search(
     logits_fn: LogitsFn,
     images: Array,
@@ -130,12 +146,17 @@ def _search(
     keys: Array,
     epsilon: Array | float,
     num_queries: Array | int,
-    schedule: tuple[Array, Array],
+    schedule: tuple[Array, Array, Array | None],
     *,
     pixel_range: PixelRange,
+    norm: str,
 ) -> SquareResult:
     logits_fn, images, epsilon = lax.stop_gradient((logits_fn, images, epsilon))
-    low, high = (project(images + e, images, epsilon, pixel_range) for e in (-epsilon, epsilon))
+    sides, last, windows = schedule
+    if windows is None:
+        search = _corners(images, epsilon, pixel_range)
+    else:
+        search = _hills(images, epsilon, pixel_range, norm, windows)
 
     def wrong(logits: Array) -> Array:
         return ~losses.is_right(logits, labels)
@@ -145,30 +166,77 @@ def _search(
         return (query < num_queries) & ~jnp.all(fooled)
 
     def ask(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        query, candidate, corner, best, fooled, queries = carry
-        logits = logits_fn(jnp.where(candidate, high, low))
+        query, candidate, point, best, fooled, queries = carry
+        logits = logits_fn(search.images_at(candidate))
         margin, succeeds = losses.margin(logits, labels), wrong(logits)
         accepted = ~fooled & ((margin > best) | succeeds)
-        corner = jnp.where(per_image(accepted), candidate, corner)
+        point = jnp.where(per_image(accepted), candidate, point)
         best = jnp.where(accepted, margin, best)
-        candidate = _proposals(keys, corner, query, schedule)
-        return query + 1, candidate, corner, best, fooled | succeeds, queries + ~fooled
+        # The start had key 0, so proposal 0 has key 1: it is query 1.
+        fresh = jax.vmap(jax.random.fold_in, (0, None))(keys, query + 1)
+        candidate = search.proposals(fresh, point, sides, jnp.sum(query > last))
+        return query + 1, candidate, point, best, fooled | succeeds, queries + ~fooled
 
     logits = logits_fn(images)
     lost = wrong(logits)  # Before any query.
-    start = jax.vmap(lambda k: stripes(jax.random.fold_in(k, 0), images.shape[1:]))(keys)
+    start = search.starts(jax.vmap(lambda k: jax.random.fold_in(k, 0))(keys))
     unknown = jnp.full_like(losses.margin(logits, labels), -jnp.inf)
     begin = (jnp.int32(0), start, start, unknown, lost, jnp.zeros(len(images), jnp.int32))
-    _, _, corner, _, fooled, queries = lax.while_loop(is_going_on, ask, begin)
-    found = jnp.where(per_image(fooled & ~lost), jnp.where(corner, high, low), images)
-    return SquareResult(found, fooled, queries)
+    _, _, point, _, fooled, queries = lax.while_loop(is_going_on, ask, begin)
+    adversarial = jnp.where(per_image(fooled & ~lost), search.images_at(point), images)
+    return SquareResult(adversarial, fooled, queries)
 
 
-def _proposals(keys: Array, corner: Array, index: Array, schedule: tuple[Array, Array]) -> Array:
-    """`propose` for each image. The start had key 0, so proposal 0 has key 1: it is query 1."""
-    sides, last = schedule
-    fresh = jax.vmap(jax.random.fold_in, (0, None))(keys, index + 1)
-    return jax.vmap(propose, (0, 0, None))(fresh, corner, sides[jnp.sum(index > last)])
+class _Search(NamedTuple):
+    """Where a search goes; points are what it remembers of an image, [B, H, W, C].
+
+    Attributes:
+      images_at: points -> images.
+      starts: keys [B] -> points.
+      proposals: (keys [B], points, the sides of all periods, period) -> points.
+    """
+
+    images_at: Callable[[Array], Array]
+    starts: Callable[[Array], Array]
+    proposals: Callable[[Array, Array, Array, Array], Array]
+
+
+def _corners(images: Array, epsilon: Array | float, pixel_range: PixelRange) -> _Search:
+    """In the L-infinity ball; points are bool."""
+    low, high = (project(images + e, images, epsilon, pixel_range) for e in (-epsilon, epsilon))
+
+    def proposals(keys: Array, points: Array, sides: Array, period: Array) -> Array:
+        return jax.vmap(propose, (0, 0, None))(keys, points, sides[period])
+
+    return _Search(
+        images_at=lambda points: jnp.where(points, high, low),
+        starts=jax.vmap(lambda key: stripes(key, images.shape[1:])),
+        proposals=proposals,
+    )
+
+
+def _hills(
+    images: Array, epsilon: Array | float, pixel_range: PixelRange, norm: str, windows: Array
+) -> _Search:
+    """In the L2 or L1 ball; points are images."""
+    radii = jnp.broadcast_to(jnp.asarray(epsilon, images.dtype), (len(images), 1, 1, 1))[:, 0, 0, 0]
+    windows = windows.astype(images.dtype)
+
+    def start(key: Array, image: Array, radius: Array) -> Array:
+        return square_windows.start(key, Ball(image, radius, pixel_range, norm))
+
+    def proposals(keys: Array, points: Array, sides: Array, period: Array) -> Array:
+        def propose(key: Array, point: Array, image: Array, radius: Array) -> Array:
+            ball = Ball(image, radius, pixel_range, norm)
+            return square_windows.propose(key, point, ball, windows[period], sides[period])
+
+        return jax.vmap(propose)(keys, points, images, radii)
+
+    return _Search(
+        images_at=lambda points: points,
+        starts=lambda keys: jax.vmap(start)(keys, images, radii),
+        proposals=proposals,
+    )
 
 
 def stripes(key: Array, shape: tuple[int, ...]) -> Array:

@@ -6,12 +6,14 @@ from typing import Any
 import jax
 
 from cat_jax.attacks.apgd import apgd, apgd_t
-from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count
+from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count, check_norm
 from cat_jax.attacks.compose import Whole, worst_case
 from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.fab import fab_t
 from cat_jax.attacks.square import square
 from cat_jax.types import Array, LogitsFn
+
+L1_RESTARTS, L1_TARGETS = 5, 5  # AutoAttack's APGD-CE and APGD-T in L1.
 
 
 def standard(
@@ -25,8 +27,9 @@ def standard(
     num_targets: int = 9,
     num_queries: int = 5000,
     pixel_range: PixelRange = (0.0, 1.0),
+    norm: str = "linf",
 ) -> Array:
-    """AutoAttack's cascade in an L-infinity ball: APGD-CE, APGD-T, FAB-T, Square.
+    """AutoAttack's cascade: APGD-CE, APGD-T, FAB-T, Square.
 
     A robust example withstands all four. A whole batch goes through, fooled or not, until it is
     all fooled: to evaluate a data set, `Evaluator` is faster, which goes on with the survivors.
@@ -38,8 +41,10 @@ def standard(
         image, [B].
       num_steps: steps of APGD and FAB for each target. AutoAttack takes 100. Static.
       num_targets: number of targets of APGD-T and FAB-T, at most K - 1. AutoAttack takes 9. Static.
+        In L1, as in AutoAttack, APGD-T has 5 at most, and APGD-CE 5 restarts.
       num_queries: budget of Square for each image. AutoAttack takes 5000. Static.
       pixel_range: what points are clipped to; None: never clipped, another threat model.
+      norm: "linf", "l2" or "l1". Static.
 
     Returns:
       Images, shaped as `images`: of each example what the first of the four found that fooled it.
@@ -50,16 +55,18 @@ def standard(
     """
     counts = dict(num_steps=num_steps, num_targets=num_targets, num_queries=num_queries)
     check_count(**counts)
+    check_norm(norm)
     entry = Entry.of(logits_fn, images, labels)
     if entry.is_empty:
         return images
     hyper: dict[str, Any] = {name: int(count) for name, count in counts.items()}
-    hyper |= dict(epsilon=entry.radius("epsilon", epsilon), pixel_range=as_pixel_range(pixel_range))
+    hyper |= dict(epsilon=entry.radius("epsilon", epsilon, norm), norm=norm)
+    hyper["pixel_range"] = as_pixel_range(pixel_range)
     return entry.result(_standard(entry.logits_fn, entry.images, labels, key, **hyper))
 
 
 @functools.partial(
-    jax.jit, static_argnames=("num_steps", "num_targets", "num_queries", "pixel_range")
+    jax.jit, static_argnames=("num_steps", "num_targets", "num_queries", "pixel_range", "norm")
 )
 def _standard(logits_fn: LogitsFn, images: Array, labels: Array, key: Array, **hyper: Any) -> Array:
     return worst_case(*standard_attacks(**hyper).values())(logits_fn, images, labels, key)
@@ -72,13 +79,16 @@ def standard_attacks(
     num_targets: int = 9,
     num_queries: int = 5000,
     pixel_range: PixelRange = (0.0, 1.0),
+    norm: str = "linf",
 ) -> dict[str, Whole]:
     """The four attacks of `standard` by name, in their order; arguments as there."""
-    ball: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range)
-    targets: dict[str, Any] = dict(num_steps=num_steps, num_targets=num_targets)
+    ball: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range, norm=norm)
+    steps: dict[str, Any] = ball | dict(num_steps=num_steps)
+    restarts: dict[str, Any] = dict(num_restarts=L1_RESTARTS) if norm == "l1" else {}
+    first = min(num_targets, L1_TARGETS) if norm == "l1" else num_targets
     return {
-        "apgd_ce": functools.partial(apgd, num_steps=num_steps, **ball),
-        "apgd_t": functools.partial(apgd_t, **targets, **ball),
-        "fab_t": functools.partial(fab_t, **targets, **ball),
+        "apgd_ce": functools.partial(apgd, **steps, **restarts),
+        "apgd_t": functools.partial(apgd_t, num_targets=first, **steps),
+        "fab_t": functools.partial(fab_t, num_targets=num_targets, **steps),
         "square": functools.partial(square, num_queries=num_queries, **ball),
     }

@@ -61,7 +61,7 @@ def evaluate(
         "pgd:num_steps=50,restarts=10"; or attacks, each after the one that it follows.
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8). PGD and C&W take steps
         of a tenth of it, unless the suite says otherwise.
-      norm: of the ball, "linf" or "l2".
+      norm: of the ball, "linf", "l2" or "l1".
       num_queries: of Square, for each image.
       batch_size: images that are attacked at a time.
       workdir: folder for the flags of each attack, written after each batch. A later call with the

@@ -197,8 +197,9 @@ class Examination:
         if number < 2:
             return []
         sample = self._split.take(data.balanced(self._split.labels, number, 0))
-        # The checks attack in an L-infinity ball, here the largest one inside the L2 ball.
-        inside = math.sqrt(sample.images[0].size) if self._settings.norm == "l2" else 1.0
+        # The checks attack in an L-infinity ball, here the largest one inside the ball of the tests.
+        size = sample.images[0].size
+        inside = {"linf": 1.0, "l2": math.sqrt(size), "l1": size}[self._settings.norm]
         epsilon = min(self._settings.epsilon / inside, 1.0)
         conditions = {"norm": "linf", "epsilon": epsilon, "num_checked": number}
         line = {"attacked": weights.attacked, "conditions": conditions | common}

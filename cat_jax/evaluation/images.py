@@ -27,9 +27,13 @@ def excess_of(
     """
     natural, candidate = _unit(images), adversarial.astype(np.float64)
     delta = np.abs(candidate - natural)
-    if conditions.get("norm") == "l2":
+    norm, epsilon = conditions.get("norm"), conditions.get("epsilon", 0.0)
+    if norm == "l2":
         delta = np.sqrt(np.sum(np.square(delta), axis=(1, 2, 3)))
-    excess = float(np.max(delta)) - conditions.get("epsilon", 0.0)
+    elif norm == "l1":  # Rounding of each pixel adds up: relative to the radius.
+        delta = np.sum(delta, axis=(1, 2, 3)) / max(epsilon, 1.0)
+        epsilon = min(epsilon, 1.0)
+    excess = float(np.max(delta)) - epsilon
     if conditions.get("clipped", True):
         excess = max(excess, float(-np.min(candidate)), float(np.max(candidate)) - 1.0)
     if not excess <= SLACK:  # Written as `not <=` so that NaN fails too.
@@ -51,12 +55,12 @@ def to_bytes(
       conditions: conditions of the attack; epsilon 0.031 is 7.9 grey levels, so images move by 7.
 
     Raises:
-      UsageError: for an L2 ball, because rounding may leave it.
+      UsageError: for an L2 or L1 ball, because rounding may leave it.
     """
-    if conditions.get("norm") == "l2":
+    if (norm := conditions.get("norm", "linf")) != "linf":
         raise UsageError(
-            "config.test.save_adversarial is uint8; expected float32 for attacks in an L2 ball, "
-            "which images rounded to 8 bits may leave."
+            f"config.test.save_adversarial is uint8; expected float32 for attacks in an "
+            f"{norm.upper()} ball, which images rounded to 8 bits may leave."
         )
     levels = math.floor(255 * conditions["epsilon"] + 1e-4)
     original = natural.astype(np.int16)

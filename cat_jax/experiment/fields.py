@@ -68,7 +68,7 @@ def _rates_do_not_stretch(values: Mapping[str, Any]) -> bool:
     return schedules == {"drops"}
 
 
-NORM = one_of("linf", "l2")
+NORM = one_of("linf", "l2", "l1")
 BATCH_NORM = one_of("inference", "training")
 
 FIELDS: dict[str, Field] = {

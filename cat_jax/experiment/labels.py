@@ -6,7 +6,7 @@ from typing import Any
 from cat_jax.experiment.limits import radius_text
 
 Conditions = Mapping[str, Any]
-NORMS = {"linf": "L-infinity", "l2": "L2"}
+NORMS = {"linf": "L-infinity", "l2": "L2", "l1": "L1"}
 # Conditions that tables show beside their rows, and the seed, over which tables average.
 NOT_COMPARED = ("num_examples", "subset", "seed")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cat_jax.errors import UsageError
 
 MAX_NUMBER = 2**31 - 1  # Because counts become int32.
-MAX_RADIUS = {"linf": 1.0, "l2": 100.0}
+MAX_RADIUS = {"linf": 1.0, "l2": 100.0, "l1": 10_000.0}
 
 
 class Limit(NamedTuple):

@@ -47,9 +47,10 @@ class Listed:
         arguments = dict(self.arguments)
         if "pixel_range" in arguments:
             arguments["clipped"] = arguments.pop("pixel_range") is not None
+        restarts = max(self.num_restarts, 1) * arguments.pop("num_restarts", 1)
         expected = {"attack": self.name, **arguments}
         if self.function:
-            expected["restarts"] = max(self.num_restarts, 1)
+            expected["restarts"] = restarts
         return all(conditions.get(name) == value for name, value in expected.items())
 
 
@@ -139,7 +140,7 @@ def _with_arguments(word: str, settings: ConfigDict) -> Listed:
     named = dict(_argument(word, part, settings) for part in text.split(","))
     num_restarts = named.pop("restarts", 0)
     arguments = {"epsilon": settings.epsilon} | FUNCTIONS[name] | named
-    if name in ("pgd", "fgsm"):
+    if name != "cw_linf":
         arguments = {"norm": settings.norm} | arguments
     elif settings.norm != "linf":
         raise UsageError(f"{word} attacks in L-infinity balls only; the norm is {settings.norm}.")
@@ -169,12 +170,14 @@ def _argument(word: str, part: str, settings: ConfigDict) -> tuple[str, Any]:
 def _forward_passes(function: str, arguments: Mapping[str, Any]) -> int:
     """Forward passes on each image, where the attack does not count them itself.
 
-    APGD and FAB make one on the natural images; FAB makes two for each step.
+    APGD and FAB make one on the natural images; FAB makes two for each step. A run of APGD has one
+    more than steps; in L1 it has three parts.
     """
     steps, targets = arguments.get("num_steps", 1), arguments.get("num_targets", 1)
+    run = steps + (3 if arguments.get("norm") == "l1" else 1)
     return {
-        "apgd": 1 + (steps + 1) * arguments.get("num_restarts", 1),
-        "apgd_t": 1 + targets * (steps + 1),
+        "apgd": 1 + run * arguments.get("num_restarts", 1),
+        "apgd_t": 1 + targets * run,
         "fab_t": 1 + targets * 2 * steps,
     }.get(function, steps)
 
@@ -218,12 +221,12 @@ def _paper(settings: ConfigDict) -> list[Listed]:
         return Listed(name, "pgd", ball | fixed | extra, num_restarts, queries=queries)
 
     attacks = [Listed("fgsm", "fgsm", ball), pgd("pgd20", 20), pgd("pgd100", 100)]
-    if settings.norm == "linf":
+    if settings.norm == "linf":  # C&W's attack in the paper.
         cw_inf: dict[str, Any] = dict(epsilon=settings.cw_epsilon, step_size=step_size)
         cw_inf |= dict(kappa=settings.cw_kappa, random_start=settings.cw_random_start)
         attacks.append(Listed("cw_inf", "cw_linf", cw_inf | dict(num_steps=30), queries=30))
-        # Square skips images that are classified wrongly, so it follows natural accuracy.
-        attacks.append(_square("square", settings, after="natural"))
+    # Square skips images that are classified wrongly, so it follows natural accuracy.
+    attacks.append(_square("square", settings, after="natural"))
     if settings.unclipped:
         attacks += [pgd(f"pgd{n}_unclipped", n, pixel_range=None) for n in (20, 100)]
     if (num_restarts := settings.num_restarts) > 0:
@@ -233,15 +236,14 @@ def _paper(settings: ConfigDict) -> list[Listed]:
 
 def _standard(settings: ConfigDict) -> list[Listed]:
     """AutoAttack's cascade (`attacks.standard`), whose last attack, Square, has its name."""
-    if settings.norm != "linf":
-        return []  # Our APGD, FAB and Square attack in L-infinity balls.
-    ball: dict[str, Any] = dict(epsilon=settings.epsilon)
     num_steps, num_targets = 100, 9
-    targets = dict(num_targets=num_targets)
-    steps = ball | dict(num_steps=num_steps)
+    steps: dict[str, Any] = dict(epsilon=settings.epsilon, norm=settings.norm, num_steps=num_steps)
+    targets, first, first_targets = dict(num_targets=num_targets), steps, num_targets
+    if settings.norm == "l1":  # AutoAttack's settings there.
+        first, first_targets = steps | dict(num_restarts=5), 5
     members = [
-        ("apgd_ce", "apgd", steps, "natural"),
-        ("apgd_t", "apgd_t", steps | targets, "apgd_ce"),
+        ("apgd_ce", "apgd", first, "natural"),
+        ("apgd_t", "apgd_t", steps | dict(num_targets=first_targets), "apgd_ce"),
         ("fab_t", "fab_t", steps | targets, "apgd_t"),
     ]
     return [
@@ -251,5 +253,6 @@ def _standard(settings: ConfigDict) -> list[Listed]:
 
 
 def _square(name: str, settings: ConfigDict, after: str) -> Listed:
-    arguments = dict(epsilon=settings.epsilon, num_queries=settings.num_queries)
+    arguments: dict[str, Any] = dict(epsilon=settings.epsilon, norm=settings.norm)
+    arguments["num_queries"] = settings.num_queries
     return Listed(_counted(name, settings), "square_counted", arguments, after=after)
