@@ -1,10 +1,11 @@
-"""The members of AutoAttack in L2 and L1: ours and the published ones on the same weights.
+"""Attacks in L2 and L1 balls: ours and published ones on the same weights.
 
     python benchmarks/norms.py --out=norms.json
 
-Two small networks on the digits of scikit-learn, one of them trained on noisy images, are attacked
-by APGD, APGD-T, FAB-T and Square of both libraries, each on all images, from their own noise.
-Needs the extra `bench`, and pyautoattack, which is AutoAttack as a package.
+Two small networks on MNIST, one of them trained on noisy images, are attacked by both
+implementations, each on all images, from its own noise: APGD, APGD-T, FAB-T, Square and targeted
+Square of pyautoattack, which is AutoAttack as a package, PGD of foolbox, targeted APGD of adv-lib.
+Needs MNIST, the extra `bench`, pyautoattack and adv-lib.
 """
 
 import argparse

@@ -131,9 +131,9 @@ def _shrink(
     if pixel_range is not None:
         low, high = pixel_range
         room = jnp.clip(jnp.where(delta > 0, high - images, images - low), 0.0, length)
-    rows = (value.reshape(len(images), -1) for value in (length, room))
+    rows = (len(images), -1)
     radius = jnp.broadcast_to(jnp.asarray(epsilon, images.dtype), (len(images), 1, 1, 1))
-    cut = jax.vmap(_common_cut)(*rows, radius[:, 0, 0, 0])
+    cut = jax.vmap(_common_cut)(length.reshape(rows), room.reshape(rows), radius[:, 0, 0, 0])
     shortened = jnp.sign(delta) * jnp.clip(length - per_image(cut), 0.0, room)
     total = _l1_norm(shortened)  # Above the radius by rounding alone.
     return images + shortened * jnp.minimum(1.0, radius / jnp.where(total > 0, total, 1.0))

@@ -197,7 +197,7 @@ class Examination:
         if number < 2:
             return []
         sample = self._split.take(data.balanced(self._split.labels, number, 0))
-        # The checks attack in an L-infinity ball, here the largest one inside the ball of the tests.
+        # The checks attack in the largest L-infinity ball inside the ball of the tests.
         size = sample.images[0].size
         inside = {"linf": 1.0, "l2": math.sqrt(size), "l1": size}[self._settings.norm]
         epsilon = min(self._settings.epsilon / inside, 1.0)
