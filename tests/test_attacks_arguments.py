@@ -112,7 +112,6 @@ def test_restarts_and_worst_cases_of_nothing():
         ("fgsm", "start"),
         ("apgd", "random_start"),
         ("apgd", "step_size"),
-        ("apgd", "norm"),
         ("apgd_t", "loss"),
         ("fab_t", "loss"),
         ("fab_t", "num_restarts"),

@@ -303,13 +303,13 @@ def test_proposals_of_square_change_two_windows_and_reach_every_pixel(norm):
     pair = jnp.asarray(square_windows.windows([side], image.shape, norm))[0]
     point = jax.jit(lambda key: square_windows.start(key, ball))(KEY)
     propose = jax.jit(jax.vmap(lambda key: square_windows.propose(key, point, ball, pair, side)))
-    deltas = np.asarray(propose(jax.random.split(KEY, 200)) - image)[..., 0]
+    deltas = np.asarray(propose(jax.random.split(KEY, 200)))[..., 0] - 0.5
     sizes = lengths(deltas, norm)
     if norm == "l2":
         np.testing.assert_allclose(sizes, 0.4, rtol=1e-9)
     assert (sizes <= 0.4 * (1 + 1e-9)).all()
     # Elsewhere the perturbation keeps its direction: all entries are scaled by one factor.
-    before = np.asarray(point - image)[..., 0]
+    before = np.asarray(point)[..., 0] - 0.5
     ratios = deltas / np.where(before == 0, 1, before)
     kept = [np.isclose(ratio, np.median(ratio), rtol=1e-6).sum() for ratio in ratios]
     assert min(kept) >= 64 - 2 * side**2 - 15  # The start leaves a row and a column at 0.

@@ -1,4 +1,4 @@
-"""One run of APGD: from a start, ascent that finds its own step sizes."""
+"""A run of APGD: gradient ascent from a start that chooses its own step sizes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,19 +12,19 @@ from cat_jax.attacks.ascent import project
 from cat_jax.attacks.balls import BALLS
 from cat_jax.types import Array, per_image
 
-MOMENTUM = 0.75  # Of a move: the share of the new step; the rest repeats the last move.
-# candidate -> its gradient, (its loss [B], is it misclassified? [B]).
+MOMENTUM = 0.75  # Share of the new step in a move; the rest repeats the last move.
+# candidate -> gradient, (loss [B], whether the example is fooled [B]).
 Evaluate = Callable[[Array], tuple[Array, tuple[Array, Array]]]
 
 
 class Ascent(NamedTuple):
-    """What was found for each example, by the last run that it took part in.
+    """Result for each example, from the last run that attacked it.
 
     Attributes:
-      adversarial: [B, H, W, C], the last misclassified iterate; `images` where there is none.
-      fooled: [B], is `adversarial` misclassified?
-      best_loss: [B], the highest loss of an iterate; -inf if the example is wrong as it is.
-      best_point: [B, H, W, C], where it was.
+      adversarial: [B, H, W, C], the last successful iterate; `images` if there is none.
+      fooled: [B], whether `adversarial` is a success: misclassified, or classified as the target.
+      best_loss: [B], the highest loss of an iterate; -inf if the natural image is a success.
+      best_point: [B, H, W, C], the iterate with the highest loss.
     """
 
     adversarial: Array
@@ -34,17 +34,17 @@ class Ascent(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """Where a run is. Each field is [B, H, W, C], as is the step size, [B, 1, 1, 1], or [B]."""
+    """State of a run. Images are [B, H, W, C], the step size is [B, 1, 1, 1], other fields [B]."""
 
     candidate: Array
     previous: Array
     step_size: Array
     last_loss: Array
-    increases: Array  # Steps since the checkpoint that raised the loss.
-    checkpoint_loss: Array  # The best loss at the checkpoint.
-    halved: Array  # Was the step halved there?
+    increases: Array  # Number of steps since the last checkpoint that increased the loss.
+    checkpoint_loss: Array  # Best loss at the last checkpoint.
+    halved: Array  # Whether the last checkpoint halved the step size.
     best_gradient: Array
-    found: Ascent
+    result: Ascent
 
 
 def run(
@@ -57,7 +57,7 @@ def run(
     pixel_range: PixelRange,
     norm: str,
 ) -> Ascent:
-    """One run in the L-infinity or L2 ball, with num_steps + 1 points."""
+    """Runs APGD in an L-infinity or L2 ball; evaluates num_steps + 1 points."""
     windows = jnp.asarray(window_lengths(num_steps))
 
     def into_ball(candidate: Array) -> Array:
@@ -78,29 +78,29 @@ def run(
         candidate=start,
         previous=start,
         step_size=jnp.broadcast_to(2 * epsilon, (len(images), 1, 1, 1)),
-        last_loss=-lowest,  # The start is no increase.
+        last_loss=-lowest,  # Because the start does not count as an increase.
         increases=jnp.zeros(len(images), jnp.int32),
         checkpoint_loss=lowest,
-        halved=~none,  # The first checkpoint looks at the increases alone.
+        halved=~none,  # So the first checkpoint considers only the number of increases.
         best_gradient=jnp.zeros_like(images),
-        found=Ascent(images, none, lowest, start),
+        result=Ascent(images, none, lowest, start),
     )
-    return lax.fori_loop(0, num_steps + 1, visit, path).found
+    return lax.fori_loop(0, num_steps + 1, visit, path).result
 
 
 def _record(path: _Path, values: Array, gradient: Array, wrong: Array) -> _Path:
-    """`path` with what was seen at its candidate."""
-    best = values > path.found.best_loss
+    """Adds the loss and gradient at the candidate to `path`."""
+    best = values > path.result.best_loss
     return path._replace(
         last_loss=values,
         increases=path.increases + (values > path.last_loss),
         best_gradient=choose(best, gradient, path.best_gradient),
-        found=seen(path.found, path.candidate, values, wrong),
+        result=with_point(path.result, path.candidate, values, wrong),
     )
 
 
-def seen(ascent: Ascent, candidate: Array, values: Array, wrong: Array) -> Ascent:
-    """`ascent` with one more point."""
+def with_point(ascent: Ascent, candidate: Array, values: Array, wrong: Array) -> Ascent:
+    """Adds one evaluated point to `ascent`."""
     best = values > ascent.best_loss
     return Ascent(
         adversarial=choose(wrong, candidate, ascent.adversarial),
@@ -113,16 +113,17 @@ def seen(ascent: Ascent, candidate: Array, values: Array, wrong: Array) -> Ascen
 def _checkpoint(
     path: _Path, gradient: Array, window: Array, rho: Array | float
 ) -> tuple[_Path, Array]:
-    """Where a window ends: where Condition 1 or 2 of the paper holds, half the step from the best.
+    """At the end of a window, if Condition 1 or 2 of the paper holds: halves the step size.
 
-    The step before stays `previous`, so that the next one's momentum points from there.
+    The example then restarts from its best point. `previous` is unchanged, so the momentum of the
+    next step starts there, as in the published code.
     """
-    ends, best_loss = window > 0, path.found.best_loss
+    ends, best_loss = window > 0, path.result.best_loss
     few = path.increases <= rho * window
     stuck = ~path.halved & (best_loss <= path.checkpoint_loss)
     halve = ends & (few | stuck)
     path = path._replace(
-        candidate=choose(halve, path.found.best_point, path.candidate),
+        candidate=choose(halve, path.result.best_point, path.candidate),
         step_size=choose(halve, path.step_size / 2, path.step_size),
         increases=jnp.where(ends, 0, path.increases),
         checkpoint_loss=jnp.where(ends, best_loss, path.checkpoint_loss),
@@ -132,9 +133,10 @@ def _checkpoint(
 
 
 def window_lengths(num_steps: int) -> np.ndarray:
-    """[num_steps + 1]: how many steps are in the window that step t ends; 0: it ends none.
+    """The length of the window that ends at each step, [num_steps + 1]; 0 if none ends there.
 
-    The first has 22 % of all steps, each later one 3 % of them less, but never below 6 %.
+    The first window has 22 % of all steps. Each later one is shorter by 3 % of all steps, down to
+    6 %.
     """
     length, shorter, least = (max(share * num_steps // 100, 1) for share in (22, 3, 6))
     lengths, end = np.zeros(num_steps + 1, np.int32), length
@@ -145,12 +147,12 @@ def window_lengths(num_steps: int) -> np.ndarray:
     return lengths
 
 
-def unseen(images: Array, start: Array) -> Ascent:
-    """No point seen; the run begins at `start`."""
+def without_points(images: Array, start: Array) -> Ascent:
+    """The result before any point is evaluated; the run begins at `start`."""
     lowest = jnp.full(len(images), -jnp.inf, images.dtype)
     return Ascent(images, jnp.zeros(len(images), bool), lowest, start)
 
 
 def choose(condition: Array, yes: Array, no: Array) -> Array:
-    """`yes` for the examples where `condition` [B] holds, `no` for the others."""
+    """Returns `yes` for examples where `condition` [B] holds, and `no` for the others."""
     return jnp.where(condition if yes.ndim == 1 else per_image(condition), yes, no)
