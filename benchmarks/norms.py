@@ -14,73 +14,84 @@ import pathlib
 import time
 from typing import Any
 
+import foolbox
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import timing
 import torch
+from adv_lib.attacks import auto_pgd
 from jax.tree_util import Partial
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
-from sklearn import datasets
 
-from cat_jax import attacks
+from cat_jax import attacks, data
 
-NUM_IMAGES, NUM_STEPS, NUM_QUERIES, HIDDEN = 300, 100, 1000, 100
-RADII = {"l2": 0.6, "l1": 2.0}  # Where both networks keep between 20 and 80 percent.
-NAMES = ("apgd", "apgd_t", "fab_t", "square")
-NOISE = (0.0, 0.3)  # Of the images that a network is trained on.
-SLACK = 1e-4  # By which float32 may leave the ball.
+NUM_IMAGES, NUM_STEPS, NUM_QUERIES, HIDDEN = 200, 50, 1000, 100
+NUM_TRAINED = 4000
+RADII = {"linf": 0.08, "l2": 1.5, "l1": 12.0}
+ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
+NAMES = ("pgd", "apgd", "apgd_t", "fab_t", "square", "apgd_least_likely", "square_least_likely")
+NOISE = (0.0, 0.3)  # Standard deviation of the noise on the images that a network is trained on.
+SLACK = 1e-4  # Of the ball, for rounding in float32.
 Params = list[tuple[jax.Array, jax.Array]]
 
 
 def main() -> None:
-    """Prints a table, and writes JSON if asked to."""
+    """Prints a table, and writes it as JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=pathlib.Path, help="file for the results as JSON")
     parser.add_argument("--num_images", type=int, default=NUM_IMAGES)
     parser.add_argument("--attacks", default=",".join(NAMES), help="names, separated by commas")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--norms", default="l2,l1", help="names, separated by commas")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each attack, averaged")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = [
-        compare(name, noise, norm, epsilon, options.num_images, options.seed)
+        compare(name, noise, norm, options.num_images, options.seeds)
         for noise in NOISE
-        for norm, epsilon in RADII.items()
+        for norm in options.norms.split(",")
         for name in options.attacks.split(",")
     ]
-    timing.write(options.out, {"rows": rows, "seed": options.seed})
+    timing.write(options.out, {"rows": rows, "seeds": options.seeds})
 
 
-def compare(
-    name: str, noise: float, norm: str, epsilon: float, num_images: int, seed: int
-) -> dict[str, Any]:
-    """Accuracies under an attack of both libraries, on all images."""
-    images, labels = digits()
-    params = trained(images[num_images:], labels[num_images:], noise, seed)
-    images, labels = images[:num_images], labels[:num_images]
+def compare(name: str, noise: float, norm: str, num_images: int, seeds: int) -> dict[str, Any]:
+    """Accuracies under both implementations, or shares of images that reach their targets."""
+    epsilon = RADII[norm]
+    params, images, labels = setting(noise, num_images)
     classifier = Partial(logits, params)
+    scores = np.asarray(classifier(images))
+    true = np.arange(10) == labels[:, None]
+    targets = np.where(true, np.inf, scores).argmin(-1).astype(np.int32)
     row: dict[str, Any] = dict(noise=noise, norm=norm, epsilon=epsilon, attack=name)
+    row["natural"] = float((scores.argmax(-1) == labels).mean())
     for library, attack, target in (
         ("ours", ours, classifier),
         ("published", published, as_torch(params)),
     ):
+        rates = []
         begin = time.perf_counter()
-        adversarial = attack(name, target, images, labels, norm, epsilon, seed)
-        row[f"{library}_seconds"] = time.perf_counter() - begin
-        order = {"l2": 2, "l1": 1}[norm]
-        size = np.linalg.norm((adversarial - images).reshape(num_images, -1), order, axis=-1)
-        is_within = (size <= epsilon + SLACK) & (adversarial >= 0).all((1, 2, 3))
-        assert (is_within & (adversarial <= 1).all((1, 2, 3))).all(), row
-        right = np.asarray(classifier(adversarial).argmax(-1)) == labels
-        row[library] = float(right.mean())
+        for seed in range(seeds):
+            adversarial = attack(name, target, images, labels, targets, norm, epsilon, seed)
+            delta = (adversarial - images).reshape(num_images, -1)
+            size = np.linalg.norm(delta, ORDERS[norm], axis=-1)
+            is_within = (size <= epsilon + SLACK) & (adversarial >= 0).all((1, 2, 3))
+            assert (is_within & (adversarial <= 1).all((1, 2, 3))).all(), (row, library, size.max())
+            predicted = np.asarray(classifier(adversarial).argmax(-1))
+            is_targeted = name.endswith("least_likely")
+            rates.append(float((predicted == (targets if is_targeted else labels)).mean()))
+        row[f"{library}_seconds"] = (time.perf_counter() - begin) / seeds
+        row[library], row[f"{library}_runs"] = float(np.mean(rates)), rates
     print(
-        "noise {noise} {norm} {epsilon} {attack:7} ours {ours:.3f} ({ours_seconds:.1f} s) "
-        "published {published:.3f} ({published_seconds:.1f} s)".format(**row),
+        "noise {noise} natural {natural:.3f} {norm} {epsilon} {attack:19} ours {ours:.4f} "
+        "({ours_seconds:.1f} s) published {published:.4f} ({published_seconds:.1f} s)".format(
+            **row
+        ),
         flush=True,
     )
     return row
@@ -91,6 +102,7 @@ def ours(
     classifier: Partial,
     images: np.ndarray,
     labels: np.ndarray,
+    targets: np.ndarray,
     norm: str,
     epsilon: float,
     seed: int,
@@ -98,11 +110,16 @@ def ours(
     """The images of `cat_jax.attacks`."""
     steps: dict[str, Any] = dict(num_steps=NUM_STEPS)
     attack = {
+        "pgd": functools.partial(attacks.pgd, step_size=epsilon / 10, random_start=False, **steps),
         "apgd": functools.partial(attacks.apgd, **steps),
         "apgd_t": functools.partial(attacks.apgd_t, **steps),
         "fab_t": functools.partial(attacks.fab_t, **steps),
         "square": functools.partial(attacks.square, num_queries=NUM_QUERIES),
+        "apgd_least_likely": functools.partial(attacks.apgd, **steps),
+        "square_least_likely": functools.partial(attacks.square, num_queries=NUM_QUERIES),
     }[name]
+    if name.endswith("least_likely"):
+        attack = functools.partial(attack, targets=targets)
     key = jax.random.key(seed)
     return np.asarray(attack(classifier, images, labels, key, epsilon=epsilon, norm=norm))
 
@@ -112,37 +129,74 @@ def published(
     network: Any,
     images: np.ndarray,
     labels: np.ndarray,
+    targets: np.ndarray,
     norm: str,
     epsilon: float,
     seed: int,
 ) -> np.ndarray:
-    """The images of AutoAttack."""
-    shared: dict[str, Any] = dict(norm=norm.upper(), eps=epsilon, seed=seed, verbose=False)
+    """The images of the other libraries."""
+    shared: dict[str, Any] = dict(norm=norm.capitalize(), eps=epsilon, seed=seed, verbose=False)
     steps = shared | dict(n_iter=NUM_STEPS, n_restarts=1, device="cpu")
     multiple = dict(use_largereps=norm == "l1")
     x = torch.tensor(np.moveaxis(images, -1, 1).copy())
-    y = torch.tensor(labels, dtype=torch.long)
-    if name == "apgd":
+    y, t = (torch.tensor(classes, dtype=torch.long) for classes in (labels, targets))
+    if name == "pgd":
+        adversarial = of_foolbox(network, x, y, norm, epsilon)
+    elif name == "apgd":
         adversarial = APGDAttack(network, loss="ce", **steps, **multiple).perturb(x, y)
     elif name == "apgd_t":
         adversarial = APGDAttack_targeted(network, **steps, **multiple).perturb(x, y)
     elif name == "fab_t":
         fab = FABAttack_PT(network, targeted=True, n_target_classes=9, **steps)
         adversarial = fab.perturb(x, y)
+    elif name == "apgd_least_likely":
+        torch.manual_seed(seed)
+        hyper: dict[str, Any] = dict(targeted=True, n_iter=NUM_STEPS, loss_function="ce")
+        hyper["use_large_reps"] = norm == "l1"
+        adversarial = auto_pgd.apgd(as_module(network), x, t, epsilon, ORDERS[norm], **hyper)
     else:
-        square = SquareAttack(
-            network, p_init=0.8, n_queries=NUM_QUERIES, device="cpu", resc_schedule=False, **shared
-        )
-        adversarial = square.perturb(x, y)
+        hyper = dict(n_queries=NUM_QUERIES, device="cpu", resc_schedule=False)
+        hyper["targeted"] = name == "square_least_likely"
+        square = SquareAttack(network, p_init=0.8, **hyper, **shared)
+        adversarial = square.perturb(x, t if hyper["targeted"] else y)
     return np.moveaxis(adversarial.detach().numpy(), 1, -1)
 
 
-def digits() -> tuple[np.ndarray, np.ndarray]:
-    """Images [N, 8, 8, 1] in [0, 1] and labels, in a fixed order."""
-    bunch: Any = datasets.load_digits()
-    order = np.random.default_rng(0).permutation(len(bunch.target))
-    images = (bunch.images[..., None] / 16).astype(np.float32)
-    return images[order], bunch.target[order].astype(np.int32)
+def of_foolbox(network: Any, x: Any, y: Any, norm: str, epsilon: float) -> Any:
+    """PGD of foolbox, from the natural images, with steps of a tenth of the radius."""
+    kind = {
+        "linf": foolbox.attacks.LinfPGD,
+        "l2": foolbox.attacks.L2PGD,
+        "l1": foolbox.attacks.SparseL1DescentAttack,
+    }[norm]
+    attack = kind(rel_stepsize=0.1, steps=NUM_STEPS, random_start=False)
+    model = foolbox.PyTorchModel(as_module(network), bounds=(0, 1), device="cpu")
+    return attack.run(model, x, foolbox.criteria.Misclassification(y), epsilon=epsilon)
+
+
+def as_module(network: Any) -> Any:
+    """The network as a module in inference mode."""
+
+    class Module(torch.nn.Module):
+        def forward(self, images: Any) -> Any:
+            return network(images)
+
+    return Module().eval()
+
+
+@functools.cache
+def setting(noise: float, num_images: int) -> tuple[Params, np.ndarray, np.ndarray]:
+    """A trained network, and test images [N, 28, 28, 1] in [0, 1] with their labels."""
+    mnist = data.load("mnist")
+    split = mnist.test.take(np.arange(num_images))
+    training = mnist.train.take(np.arange(NUM_TRAINED))
+    params = trained(to_unit(training.images), training.labels, noise, 0)
+    return params, to_unit(split.images), np.asarray(split.labels, np.int32)
+
+
+def to_unit(images: np.ndarray) -> np.ndarray:
+    """8-bit images as float32 in [0, 1]."""
+    return np.asarray(images, np.float32) / 255
 
 
 def logits(params: Params, images: jax.Array) -> jax.Array:
