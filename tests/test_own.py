@@ -246,5 +246,5 @@ def test_a_run_on_images_of_ones_own_keeps_the_names_of_the_classes(tmp_path):
         assert kept["class_names"].tolist() == ["ape", "bee", "cat"]
         assert kept["mask"].shape == (3, 12, 12, 3)
     put(tmp_path / "own", ape__000=np.uint8(images[1]))
-    with pytest.raises(UsageError, match="made with other data"):
+    with pytest.raises(UsageError, match="was created with other data"):
         modes.evaluate(small_runs.config(**of_own), workdir)
