@@ -11,6 +11,7 @@ import pytest
 from compilations import compiled_names
 from golden_attacks import setting
 from jax.tree_util import Partial
+from slow_cases import slow
 
 from cat_jax import attacks, losses, objectives
 from cat_jax.attacks.apgd import (
@@ -138,7 +139,7 @@ def test_apgd_reaches_the_corner_of_the_ball_for_a_linear_model():
     np.testing.assert_allclose(found.adversarial, want, atol=1e-6)
 
 
-@pytest.mark.parametrize("pixel_range", [(0.0, 1.0), None])
+@pytest.mark.parametrize("pixel_range", [(0.0, 1.0), slow(None)])
 def test_apgd_stays_in_the_ball_and_in_the_pixel_range(float64, pixel_range):
     logits_fn, images, labels = problem()
     images = np.round(images)
@@ -177,7 +178,7 @@ def test_permuting_the_batch_permutes_the_output(attack, float64):
     np.testing.assert_allclose(permuted, whole[order], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["ce", "t"])
+@pytest.mark.parametrize("kind", ["ce", slow("t")])
 def test_splitting_the_batch_changes_nothing(kind, float64):
     logits_fn, images, labels = problem(num_wrong=4)
     whole = ATTACKS[kind](logits_fn, images, labels, KEYS)
@@ -224,6 +225,7 @@ def test_restarts_never_lose_a_success_and_use_other_starts(float64):
     np.testing.assert_array_equal(changed, often & ~once)
 
 
+@pytest.mark.slow
 def test_more_targets_and_restarts_of_each_never_lose_a_success(float64):
     logits_fn, images, labels = problem()
     hyper = dict(epsilon=0.015, num_steps=1)
@@ -236,6 +238,7 @@ def test_more_targets_and_restarts_of_each_never_lose_a_success(float64):
     np.testing.assert_array_equal(points[0][once], points[1][once])
 
 
+@pytest.mark.slow
 def test_for_two_classes_both_attacks_climb_the_one_margin(float64):
     logits_fn, images, labels = problem(2)
     margin = losses.margin(logits_fn(images), labels)
@@ -247,6 +250,7 @@ def test_for_two_classes_both_attacks_climb_the_one_margin(float64):
     np.testing.assert_allclose(targeted, untargeted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_for_three_classes_the_targeted_loss_alone_is_a_margin(float64):
     logits_fn, images, labels = problem(3)
     logits = logits_fn(images)
@@ -296,7 +300,7 @@ def test_plain_functions_and_one_compilation_for_every_checkpoint(float64):
     assert not names
 
 
-@pytest.mark.parametrize("key", [KEY, KEYS], ids=["one", "each"])
+@pytest.mark.parametrize("key", [slow(KEY), KEYS], ids=["one", "each"])
 def test_apgd_uses_no_key_twice(key, float64):
     logits_fn, images, labels = problem()
     with jax.debug_key_reuse(True):

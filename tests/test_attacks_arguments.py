@@ -10,6 +10,7 @@ import pytest
 from flax import linen as nn
 from flax import nnx
 from jax.tree_util import Partial
+from slow_cases import slow
 
 from cat_jax import attacks, checks, objectives
 from cat_jax.errors import UsageError
@@ -171,8 +172,8 @@ def test_labels_as_a_list():
     assert refusal(PGD, linear, IMAGES, [0, 1, 2], KEY).startswith("labels are a list; expected an")
 
 
-@pytest.mark.parametrize("form", [(3,), pytest.param((3, 1, 1, 1), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["pgd", "apgd", "fab_t", "square"])
+@pytest.mark.parametrize("form", [(3,), slow((3, 1, 1, 1))])
+@pytest.mark.parametrize("name", ["pgd", slow("apgd"), slow("fab_t"), slow("square")])
 def test_a_radius_for_each_image(name, form):
     """Three RGB images: radii of shape [3] are not those of the channels."""
     radii = np.array([0.0, 0.1, 0.3], np.float32)
@@ -275,9 +276,9 @@ def dropout(rngs):
     "layer, in_lambda",
     [
         (batch_norm, False),
-        (dropout, True),
-        pytest.param(batch_norm, True, marks=pytest.mark.slow),
-        pytest.param(dropout, False, marks=pytest.mark.slow),
+        slow(dropout, True),
+        slow(batch_norm, True),
+        slow(dropout, False),
     ],
 )
 def test_an_nnx_model_in_training_mode(layer, in_lambda):
@@ -330,7 +331,7 @@ def test_other_keys_are_refused(name, key, message):
             "num_steps=10 of step_size=0.001 move a pixel by at most 0.01, less than epsilon=0.3",
         ),
         (dict(epsilon=0.3, step_size=0.001, num_steps=10, random_start=False), "set step_size to"),
-        (dict(epsilon=1.0, step_size=0.1, num_steps=2, norm="l2"), "move an image by at most 0.2"),
+        slow(dict(epsilon=1.0, step_size=0.1, num_steps=2, norm="l2"), "an image by at most 0.2"),
     ],
 )
 def test_steps_that_cannot_reach_the_edge_warn(hyper, text):

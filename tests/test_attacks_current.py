@@ -11,6 +11,7 @@ from compilations import compiled_names
 from flax import linen as nn
 from flax import nnx
 from jax.tree_util import Partial
+from slow_cases import all_slow_but
 
 from cat_jax import attacks, checks, losses
 from cat_jax.errors import UsageError
@@ -228,7 +229,7 @@ def test_a_derivative_of_ones_own():
     np.testing.assert_allclose(FGSM(classify, IMAGES, LABELS, KEY), downhill, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["pgd", "apgd"])
+@pytest.mark.parametrize("name", all_slow_but(["pgd"], ["pgd", "apgd"]))
 def test_a_loss_that_closes_over_a_number_or_an_array(name):
     attack = {
         "pgd": functools.partial(attacks.pgd, step_size=0.1, num_steps=1, random_start=False),
@@ -283,7 +284,7 @@ MANY = {
 }
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("name", all_slow_but(["pgd", "square"], MANY))
 def test_other_arrays_compile_nothing_again_and_another_computation_does(name):
     weights, scale = FIRST, 1.0
 
@@ -383,6 +384,7 @@ def test_examine_sees_that_weights_became_nan():
         weights = weights.at[0, 0].set(jnp.nan)
 
 
+@pytest.mark.slow
 def test_the_other_attacks_follow_too():
     weights = jnp.asarray(FIRST)
     labels = linear(IMAGES, FIRST).argmax(-1)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
+from slow_cases import slow
 
 from cat_jax import attacks, checks
 from cat_jax.attacks.precision import inwards
@@ -35,13 +36,12 @@ def batch(dtype):
     return images, linear(WEIGHTS, images.astype(jnp.float32)).argmax(-1)
 
 
-SLOW = pytest.mark.slow
-HALVES = pytest.mark.parametrize("half", ["float16", pytest.param("bfloat16", marks=SLOW)])
+HALVES = pytest.mark.parametrize("half", ["float16", slow("bfloat16")])
 CASES = [
-    *((name, "float16") for name in ("pgd", "apgd", "fab_t", "square")),
-    ("pgd", "bfloat16"),
-    *(pytest.param(name, "float16", marks=SLOW) for name in ("friendly_pgd", "fgsm", "standard")),
-    *(pytest.param(n, "bfloat16", marks=SLOW) for n in ("apgd", "fab_t", "square", "standard")),
+    ("pgd", "float16"),
+    ("square", "bfloat16"),
+    *(slow(name, "float16") for name in ATTACKS if name != "pgd"),
+    *(slow(name, "bfloat16") for name in ("pgd", "apgd", "fab_t", "standard")),
 ]
 
 
@@ -105,6 +105,7 @@ def test_rounding_goes_towards_the_image_and_no_further_than_needed(half):
     np.testing.assert_array_equal(inwards(wide, images), images)
 
 
+@pytest.mark.slow
 def test_float64_stays_float64(float64):
     images, labels = batch("float64")
     logits_fn = Partial(linear, WEIGHTS.astype(np.float64))

@@ -17,6 +17,7 @@ import small_runs
 from absl import flags
 from absl.testing import flagsaver
 from hypothesis import strategies as st
+from slow_cases import slow
 
 from cat_jax import data, main
 from cat_jax.cli import command_line
@@ -186,7 +187,7 @@ def test_the_command_line_can_state_the_normalisation_of_weights(override, state
 
 # How ml_collections imports a config file.
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, slow(200), slow(2000)])
 def test_random_command_lines_are_runs_or_are_refused_in_one_line(
     count, tmp_path, capsys, monkeypatch
 ):

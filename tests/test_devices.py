@@ -20,6 +20,7 @@ def check(saved, want, **overrides):
         chex.assert_trees_all_close(float64_runs.run(workdir, 1, **overrides), want, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_two_processes_of_two_devices_go_on_as_one_device_would(float64, tmp_path):
     """What one device has saved; and process 0 alone can see the folder."""
     few, all_steps = dict(num_steps=2), dict(num_steps=4)

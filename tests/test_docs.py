@@ -255,6 +255,7 @@ class References(html.parser.HTMLParser):
             self.loaded.add(values[loads[tag]])
 
 
+@pytest.mark.slow
 def test_every_link_of_the_site_leads_somewhere_and_no_page_asks_another_host(site):
     built = {file: References(file) for file in site.rglob("*.html") if "results" not in file.parts}
     assert len(built) > 25

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.tree_util import Partial
+from slow_cases import slow
 
 from cat_jax import attacks
 from cat_jax.attacks import NamedAttack
@@ -48,7 +49,11 @@ class Model(nnx.Module):
 
 @pytest.mark.parametrize(
     "other",
-    [dict(batch_size=7), dict(logits_fn=lambda x: linear(WEIGHTS, x)), dict(logits_fn=Model())],
+    [
+        dict(batch_size=7),
+        slow(dict(logits_fn=lambda x: linear(WEIGHTS, x))),
+        slow(dict(logits_fn=Model())),
+    ],
     ids=["batch size", "closure", "NNX"],
 )
 def test_flags_depend_neither_on_the_batch_size_nor_on_the_kind_of_function(other):

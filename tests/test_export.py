@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import small_runs
 from safetensors import numpy as safetensors_numpy
+from slow_cases import slow
 
 from cat_jax import networks, weights
 from cat_jax.cli import modes
@@ -207,7 +208,7 @@ def test_statistics_and_normalisation_are_exported_and_a_mask_only_where_there_i
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("form", ["safetensors", "torch"])
+@pytest.mark.parametrize("form", ["safetensors", slow("torch")])
 def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_path, capsys):
     torch = pytest.importorskip("torch") if form == "torch" else None
     named = [f"--format={form}", "--adversarial=fgsm", f"--out={tmp_path / 'a'}"]

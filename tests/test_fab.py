@@ -11,6 +11,7 @@ import scipy.optimize
 from compilations import compiled_names
 from golden_attacks import setting
 from jax.tree_util import Partial
+from slow_cases import slow
 
 from cat_jax.attacks.fab import fab_t, fab_t_with_details
 from cat_jax.attacks.planes import plane_step
@@ -162,7 +163,7 @@ def test_on_a_linear_model_the_distance_is_exact(float64, spread):
 
 @pytest.mark.parametrize(
     "dtype, num_classes",
-    [("float64", 2), ("float64", 3), ("float64", 5), ("float32", 5)],
+    [slow("float64", 2), slow("float64", 3), ("float64", 5), slow("float32", 5)],
     indirect=["dtype"],
 )
 def test_what_is_returned_is_wrong_and_in_the_ball_or_unchanged(dtype, num_classes):

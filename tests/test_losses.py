@@ -407,7 +407,7 @@ def assert_finite(rows, dtype):
 
 
 extreme = st.sampled_from([0.0, 1000.0, -1000.0, 1e-3, 1e-12, 88.0, -104.0, 745.0, 999.9999])
-FINITE_FAST = [("float64", 2), ("float32", 10)]
+FINITE_FAST = [("float32", 10)]
 any_logit = extreme | st.floats(-1000.0, 1000.0)
 
 

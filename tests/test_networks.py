@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from slow_cases import slow
 
 from cat_jax import networks
 
@@ -88,7 +89,7 @@ def loss_and_gradients(module, shape, rounded=None):
         outputs, _ = module.apply(variables, *inputs, train=True, mutable=["batch_stats"])
         return jnp.mean(outputs**2)
 
-    given = module.init(jax.random.key(0), *inputs), inputs
+    given = jax.jit(module.init)(jax.random.key(0), *inputs), inputs
     if rounded is not None:
         given = jax.tree.map(lambda leaf: leaf.astype(rounded).astype(leaf.dtype), given)
     return jax.jit(jax.value_and_grad(loss, (0, 1)))(*given)
@@ -120,7 +121,7 @@ def test_recomputed_blocks_give_the_same_gradients_and_names(float64, module, sh
 
 @pytest.mark.parametrize(
     "remat, dtype, gigabytes",
-    [(False, None, 4.96), (True, None, 0.96), (True, jnp.bfloat16, 0.58)],
+    [(False, None, 4.96), slow(True, None, 0.96), (True, jnp.bfloat16, 0.58)],
 )
 def test_what_a_wide_network_keeps_for_its_backward_pass(remat, dtype, gigabytes):
     """WRN-34-10 at batch 128; a step of CAT keeps that of two views at a time."""

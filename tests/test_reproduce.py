@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from slow_cases import slow
 
 ROOT = pathlib.Path(__file__).parent.parent
 # In place of the environment's Python: the report is the real one, a run is only written down.
@@ -95,6 +96,7 @@ def test_for_slurm_one_array_is_printed_whose_tasks_are_the_runs(reproduce, tmp_
         assert words[-2:] == ["--cluster=slurm", "--stopped_status=75"]
 
 
+@pytest.mark.slow
 def test_for_a_tpu_commands_are_printed(reproduce):
     run, _ = reproduce
     done = run("mnist", "--tpu", "--seeds=0", TPU="vm", ZONE="here")
@@ -111,7 +113,7 @@ def test_for_a_tpu_commands_are_printed(reproduce):
         ([], "no table is named"),
         (["mnist", "--scael=1"], "--scael=1 is not a flag"),
         (["mnits"], "Table 'mnits' is unknown"),
-        (["mnist", "--tpu"], "no TPU VM is named"),
+        slow(["mnist", "--tpu"], "no TPU VM is named"),
     ],
 )
 def test_what_is_wrong_is_said(reproduce, arguments, what):

@@ -11,6 +11,7 @@ import pytest
 from compilations import compiled_names
 from golden_attacks import setting
 from jax.tree_util import Partial
+from slow_cases import slow
 
 from cat_jax.attacks.square import (
     BREAKPOINTS,
@@ -190,8 +191,10 @@ def test_images_wrong_from_the_start_end_the_search(batch, recorded):
     assert found.fooled.all() and len(recorded[1]) == 1
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 8 / 255])
-@pytest.mark.parametrize("pixel_range", [(0.0, 1.0), None])
+@pytest.mark.parametrize(
+    "pixel_range, epsilon",
+    [((0.0, 1.0), 0.1), slow((0.0, 1.0), 8 / 255), slow(None, 0.1), (None, 8 / 255)],
+)
 def test_square_stays_in_the_ball_and_in_the_pixel_range(batch, logits_fn, epsilon, pixel_range):
     images, labels = batch
     found = SEARCH(logits_fn, images, labels, KEY, epsilon=epsilon, pixel_range=pixel_range)

@@ -15,6 +15,7 @@ from absl import flags
 from config_files import SPECS
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from paper_runs import ACCURACIES, CAT_CENT, CAT_CW, make, write_lines
+from slow_cases import all_slow_but, slow
 
 from cat_jax import data
 from cat_jax.cli import command_line
@@ -57,9 +58,10 @@ def test_the_configs_decide_how_long_a_run_is():
 
 
 KINDS = {(row.file, row.variant): row for _, row in ROWS}
+ONE_OF_EACH_CONFIG = {file: (file, variant) for file, variant in KINDS}.values()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=":".join)
+@pytest.mark.parametrize("kind", all_slow_but(ONE_OF_EACH_CONFIG, KINDS), ids=":".join)
 def test_every_row_builds(kind):
     """Weights, seeds and radii change no shape: one row of each config and variant."""
     made = build_experiment(KINDS[kind].resolved(), SPECS[kind[0]], jax.local_devices()[:1])
@@ -102,22 +104,22 @@ def flags_as_before():
 
 # ml_collections loads config files in a way that Python 3.12 deprecates.
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-def test_every_command_is_understood(monkeypatch, flags_as_before):
+@pytest.mark.parametrize("scale", [slow(1.0), 0.05, slow(0.001)])
+def test_every_command_is_understood(scale, monkeypatch, flags_as_before):
     """Of all tables, whole and scaled, each with the config and the seed of its row."""
-    for scale in (1.0, 0.05, 0.001):
-        query = Query([], "run s", None, scale)
-        lines = progress.launched(TABLES.values(), query, ["--config.log_every=7"], False)
-        assert len(lines) == len(set(lines)) > 100
-        workdirs = [shlex.split(line)[4] for line in lines]
-        assert len(set(workdirs)) == len(lines), "each has a folder of its own"
-        for line in lines:
-            assert line.startswith("python -m cat_jax.main --config=cat_jax:")
-            argv = shlex.split(line)[2:]
-            config = settings.resolve(parsed(argv, monkeypatch))
-            assert config.log_every == 7 and f"--config.seed={config.seed}" in argv
-            assert argv[2].startswith("--workdir=run s/")
-            assert ("scale_" in argv[2]) == (scale != 1)
-            assert list(config.optimizer.drop_epochs) == sorted(set(config.optimizer.drop_epochs))
+    query = Query([], "run s", None, scale)
+    lines = progress.launched(TABLES.values(), query, ["--config.log_every=7"], False)
+    assert len(lines) == len(set(lines)) > 100
+    workdirs = [shlex.split(line)[4] for line in lines]
+    assert len(set(workdirs)) == len(lines), "each has a folder of its own"
+    for line in lines:
+        assert line.startswith("python -m cat_jax.main --config=cat_jax:")
+        argv = shlex.split(line)[2:]
+        config = settings.resolve(parsed(argv, monkeypatch))
+        assert config.log_every == 7 and f"--config.seed={config.seed}" in argv
+        assert argv[2].startswith("--workdir=run s/")
+        assert ("scale_" in argv[2]) == (scale != 1)
+        assert list(config.optimizer.drop_epochs) == sorted(set(config.optimizer.drop_epochs))
 
 
 def scaled(row, scale):
@@ -432,6 +434,7 @@ def test_the_csv_has_a_line_for_each_number(tmp_path):
     assert ours["natural"]["whose"] == "ours" and ours["natural"]["std"] == ""
 
 
+@pytest.mark.slow
 def test_figures_are_written_and_labelled(tmp_path):
     row = TABLES["beta1"].rows[3]
     make(tmp_path / "runs", row, accuracies={"natural": 0.86, "pgd20": 0.54})

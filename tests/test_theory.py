@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from slow_cases import slow
 
 from cat_jax.errors import UsageError
 from cat_jax.theory import __main__ as theory_command
@@ -106,6 +107,7 @@ def test_regions_are_where_the_sign_is(of_groups):
         np.testing.assert_array_equal(np.any(held, axis=0), side * f(points) >= 0)
 
 
+@pytest.mark.slow
 def test_dense_search_finds_what_is_there_and_nothing_else(classifiers, two_sided):
     missed = 0
     for outputs, f in itertools.product(error_rates.OUTPUTS, classifiers[:30]):
@@ -160,7 +162,7 @@ def test_names_that_there_are_not():
 
 
 @pytest.mark.parametrize("outputs", error_rates.OUTPUTS)
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, slow(1000)])
 def test_theorem_1_on_random_classifiers(classifiers, two_sided, outputs, count):
     found = trials.inclusion(classifiers[:count], two_sided, outputs=outputs)
     assert found.outside == 0
@@ -214,7 +216,7 @@ def test_the_transforms_of_hinge_and_logistic_loss():
             assert cost == pytest.approx(surrogate.psi(1 - 2 * noise), abs=1e-4)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("noise", [slow(0.0), 0.1])
 def test_theorem_2_holds_over_the_whole_ball_or_repaired(classifiers, noise):
     problem = problems.make("one_sided", 0, NUM_POINTS)
     for found in trials.upper_bounds(classifiers[:100], problem, noise=noise).values():
@@ -224,6 +226,7 @@ def test_theorem_2_holds_over_the_whole_ball_or_repaired(classifiers, noise):
             assert terms.left <= terms.repaired + 1e-9
 
 
+@pytest.mark.slow
 def test_theorem_2_as_stated_holds_where_no_ball_is_crossed(classifiers):
     problem = problems.make("apart", 0, NUM_POINTS)
     for found in trials.upper_bounds(classifiers[:60], problem).values():
@@ -232,6 +235,7 @@ def test_theorem_2_as_stated_holds_where_no_ball_is_crossed(classifiers):
             assert terms.constrained == pytest.approx(terms.complete)
 
 
+@pytest.mark.slow
 def test_theorem_2_as_stated_is_false_where_balls_are_crossed(classifiers):
     problem = problems.make("one_sided", 0, NUM_POINTS)
     found = trials.upper_bounds(classifiers[:200], problem)["hinge"]
@@ -292,6 +296,7 @@ def test_a_learned_boundary_has_a_distance():
     assert np.all(learned.boundary_distances(problem.oracle, problem) == 0)
 
 
+@pytest.mark.slow
 def test_the_search_takes_the_worst_allowed_offset(initial):
     deltas = jnp.asarray(0.1 * error_rates.offsets(5), jnp.float32)
     points = jnp.asarray([[0.3, 0.6], [0.7, 0.2]])
@@ -304,6 +309,7 @@ def test_the_search_takes_the_worst_allowed_offset(initial):
     np.testing.assert_allclose(worst, points + deltas[products.argmin(axis=1)])
 
 
+@pytest.mark.slow
 def test_cat_without_perturbation_is_its_weighted_cross_entropy(initial):
     points, labels = jnp.asarray([[0.3, 0.6], [0.7, 0.2]]), jnp.asarray([1.0, -1.0])
     batch = plane_objectives.Batch(points, labels, jnp.full((1, 2), 1e-6), jnp.ones((2, 1), bool))
@@ -363,6 +369,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(monkeypatch,
     assert errors.startswith("error: --out is /proc/none") and errors.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_computing_imports_no_matplotlib():
     code = (
         "import sys, cat_jax.theory.summary, cat_jax.theory.text; "

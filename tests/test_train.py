@@ -169,6 +169,7 @@ def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
     assert "The mean of the mask M is 0.010" in caplog.text and "beta1" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, caplog):
     frozen = {"optimizer.learning_rate": 0.0, "validation.every_epochs": 1, "num_validation": 16}
     frozen |= PLAIN | {"method.name": "at", "batch_size": 80}
@@ -216,12 +217,13 @@ def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
     assert best["meta"]["score"] == max(scores.values()) == scores[best["step"]]
 
 
-def test_several_steps_in_one_call_are_the_same_steps(whole, tmp_path):
-    workdir, state = whole
-    finished, together = run(tmp_path, steps_per_dispatch=3)
+@pytest.mark.parametrize("method", [PLAIN, pytest.param({}, marks=pytest.mark.slow)])
+def test_several_steps_in_one_call_are_the_same_steps(tmp_path, method):
+    _, state = run(tmp_path / "apart", **method)
+    finished, together = run(tmp_path / "together", steps_per_dispatch=3, **method)
     assert finished
     chex.assert_trees_all_close(together, state, rtol=1e-5, atol=1e-6)
-    apart, lines = small_runs.metrics(workdir), small_runs.metrics(tmp_path)
+    apart, lines = (small_runs.metrics(tmp_path / name) for name in ("apart", "together"))
     assert [line["step"] for line in lines] == [line["step"] for line in apart]
     for one, other in zip(apart, lines, strict=True):
         assert one == pytest.approx(other, rel=1e-4)

@@ -11,7 +11,6 @@ import small_runs
 
 from cat_jax import data
 from cat_jax.cli import modes, prepared
-from cat_jax.configs import digits
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.report import page
@@ -21,10 +20,7 @@ from cat_jax.training import loop
 
 def config():
     """Plain training, the quickest to compile."""
-    made = digits.get_config("standard")
-    made.update_from_flattened_dict(small_runs.OVERRIDES)
-    made.num_validation, made.evaluation = 0, "natural"
-    return made
+    return small_runs.quick_config(num_validation=0)
 
 
 @pytest.fixture(scope="module")
