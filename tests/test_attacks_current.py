@@ -370,6 +370,7 @@ def test_inside_a_callers_own_jit():
     np.testing.assert_allclose(both, [want(FIRST), want(SECOND)], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_examine_sees_that_weights_became_nan():
     weights = jnp.asarray(FIRST)
 

@@ -60,6 +60,7 @@ def foolbox_pgd(logits_fn, images, labels):
     return attack(model, images, labels, epsilons=EPSILON)[1]
 
 
+@pytest.mark.slow
 def test_robust_accuracy_agrees_with_foolbox(logits_fn):
     images, labels = blobs(2)
     hyper = dict(epsilon=EPSILON, step_size=STEP_SIZE, num_steps=NUM_STEPS, random_start=False)

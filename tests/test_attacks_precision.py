@@ -89,7 +89,18 @@ def test_a_network_gets_images_of_the_dtype_that_was_given(half):
     adversarial = ATTACKS["pgd"](Partial(narrow, weights), images, labels, KEY)
     assert set(seen) == {jnp.dtype(half)} and adversarial.dtype == half
     assert (np.asarray(adversarial) != np.asarray(images)).mean() > 0.5
-    assert checks.examine(Partial(narrow, weights), images, labels, KEY, epsilon=EPSILON)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_the_checks_take_a_network_of_half_precision(half):
+    images, labels = batch(half)
+
+    def narrow(weights, x):
+        return (x - jnp.asarray(0.5, half)).reshape(len(x), -1) @ weights
+
+    logits_fn = Partial(narrow, jnp.asarray(WEIGHTS, half))
+    assert checks.examine(logits_fn, images, labels, KEY, epsilon=EPSILON)
 
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_runs
+from slow_cases import all_slow_but
 
 from benchmarks.step_cost import __main__ as benchmark
 from benchmarks.step_cost import flops, measure, timing
@@ -37,7 +38,7 @@ def on_pixels(layer):
     return np.mean((places >= 0) & (places < before)) ** 2
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", all_slow_but(["SmallMask", "ResNetMask"], NETWORKS))
 def test_layers_by_hand_have_the_products_that_xla_counts(name):
     """Its count leaves padding out, and has in addition what is done for each value."""
     module, shape = NETWORKS[name]

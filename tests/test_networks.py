@@ -43,8 +43,8 @@ def test_number_of_parameters(module, shape, count):
 INITIALISED = [
     (networks.SmallCNN(), MNIST),
     (networks.SmallMask(), MNIST),
-    pytest.param(networks.PreActResNet18(), CIFAR, marks=pytest.mark.slow),
-    pytest.param(networks.ResNetMask(), CIFAR, marks=pytest.mark.slow),
+    slow(networks.PreActResNet18(), CIFAR),
+    slow(networks.ResNetMask(), CIFAR),
     (networks.WideResNet(depth=10, widen_factor=4), CIFAR),
 ]
 
@@ -59,8 +59,6 @@ LARGE = [
     (networks.ResNet18(), (2, 8, 8, 3)),
     (networks.ResNetMask(), (2, 8, 8, 3)),
 ]
-SLOW_SMALL = [pytest.param(*case, marks=pytest.mark.slow) for case in SMALL if case != SMALL[1]]
-SLOW_LARGE = [pytest.param(*case, marks=pytest.mark.slow) for case in LARGE]
 
 
 @pytest.mark.parametrize("module, shape", SMALL + LARGE)
@@ -95,7 +93,8 @@ def loss_and_gradients(module, shape, rounded=None):
     return jax.jit(jax.value_and_grad(loss, (0, 1)))(*given)
 
 
-@pytest.mark.parametrize("module, shape", [SMALL[1], *SLOW_SMALL, *SLOW_LARGE])
+@pytest.mark.slow
+@pytest.mark.parametrize("module, shape", SMALL + LARGE)
 def test_a_bfloat16_inside_moves_gradients_as_rounded_weights_and_images_do(module, shape):
     shape = (8, 16, 16, shape[-1])  # Batch norm over few numbers would make noise of any rounding.
 
@@ -111,7 +110,8 @@ def test_a_bfloat16_inside_moves_gradients_as_rounded_weights_and_images_do(modu
     assert 1e-5 * size < inside < 1.5 * around + 0.04 * size and around < 0.3 * size
 
 
-@pytest.mark.parametrize("module, shape", [SMALL[-1], *SLOW_LARGE])
+@pytest.mark.slow
+@pytest.mark.parametrize("module, shape", [SMALL[-1], *LARGE])
 def test_recomputed_blocks_give_the_same_gradients_and_names(float64, module, shape):
     kept, recomputed = (
         loss_and_gradients(each, shape) for each in (module, module.clone(remat=True))
@@ -121,7 +121,7 @@ def test_recomputed_blocks_give_the_same_gradients_and_names(float64, module, sh
 
 @pytest.mark.parametrize(
     "remat, dtype, gigabytes",
-    [(False, None, 4.96), slow(True, None, 0.96), (True, jnp.bfloat16, 0.58)],
+    [slow(False, None, 4.96), slow(True, None, 0.96), (True, jnp.bfloat16, 0.58)],
 )
 def test_what_a_wide_network_keeps_for_its_backward_pass(remat, dtype, gigabytes):
     """WRN-34-10 at batch 128; a step of CAT keeps that of two views at a time."""

@@ -176,6 +176,7 @@ def test_a_failed_check_is_on_the_first_lines(finished_run, tmp_path):
     assert "1 &lt; 2 &amp; wrong" in text
 
 
+@pytest.mark.slow
 def test_a_method_without_a_mask_draws_none(tmp_path):
     modes.train(small_runs.quick_config(num_steps=4), tmp_path / "run")
     text = (tmp_path / "run" / "report.html").read_text()

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import made_lines
 import pytest
@@ -193,7 +194,7 @@ def test_other_conditions_and_other_images_stand_apart(workdir):
     ]
 
 
-def test_weights_from_elsewhere_are_labelled_and_have_no_published_row(workdir):
+def test_weights_from_elsewhere_are_labelled_and_have_no_published_row(workdir, report_here):
     config = settings.resolve(mnist.get_config("cat_cw"))
     (workdir / "results.jsonl").unlink()
     names = ("method", "variant", "seed", "checkpoint", "conventions", "selection")
@@ -203,13 +204,13 @@ def test_weights_from_elsewhere_are_labelled_and_have_no_published_row(workdir):
     text = tables.runs_table([workdir], references.of_run, width=1000)
     assert [row[0] for row in cells(text)[1:]] == ["weights m4.pt (SmallCNN)"]
     assert "weights m4.pt (SmallCNN) on mnist" in text and "cat_cw" not in text
-    assert report("--table=mnist", workdir).returncode == 0
+    assert report_here("--table=mnist", workdir).returncode == 0
     write(workdir, config, ["m4.pt"], accuracy=0.5, attacked=attacked | {"weights": "e" * 64})
     rows = cells(tables.runs_table([workdir], references.of_run, width=1000))[1:]
     assert [row[0].rpartition(" ")[2] for row in rows] == ["ffffffff", "eeeeeeee"]
 
 
-def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir):
+def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir, report_here):
     old = {"checkpoint": "best", "step": 12, "attack": "pgd20", "accuracy": 0.123}
     file = workdir / "results.jsonl"
     file.write_text(file.read_text() + json.dumps(old) + "\n")
@@ -218,10 +219,10 @@ def test_lines_of_an_earlier_version_are_left_out_and_counted(workdir):
     remark = "results.jsonl has lines of an earlier version (1) that do not state their conditions"
     assert f"{workdir.name}: {remark}; they are skipped: evaluate again." in text
     file.write_text(json.dumps(old) + "\n")
-    done = report(workdir)
+    done = report_here(workdir)
     printed = " ".join(done.stdout.split())
     assert done.returncode == 0 and "no results yet" in printed and remark in printed
-    assert report("--table=mnist", workdir).returncode == 0
+    assert report_here("--table=mnist", workdir).returncode == 0
 
 
 class Terminal(io.StringIO):
@@ -231,7 +232,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_failed_checks_are_red_and_explained_and_passed_ones_are_counted(workdir, monkeypatch):
+def test_failed_checks_are_red_and_explained_and_passed_ones_are_counted(
+    workdir, report_here, monkeypatch
+):
     config = settings.resolve(mnist.get_config("cat_cw"))
     names = ["finite_logits", "pgd_has_converged", "a", "b", "c"]
     findings = [Finding(name, i == 0, f"Number {i}. What to do.") for i, name in enumerate(names)]
@@ -258,11 +261,26 @@ def test_failed_checks_are_red_and_explained_and_passed_ones_are_counted(workdir
     (workdir / "checks.jsonl").unlink()
     lines.replace(workdir / "checks.jsonl", written[:1])
     assert details.checks_summary(workdir, Terminal()).startswith("All checks passed (1).")
-    every = report("--details", workdir)
+    every = report_here("--details", workdir)
     assert every.returncode == 0 and "finite_logits at 0.3: passed. Number 0." in every.stdout
 
 
+@pytest.fixture
+def report_here(monkeypatch, capsys):
+    """Runs `python -m cat_jax.report` in this process."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
+        capsys.readouterr()
+        status = command.main()
+        out, err = capsys.readouterr()
+        return SimpleNamespace(returncode=status, stdout=out, stderr=err)
+
+    return run
+
+
 def report(*arguments):
+    """Runs it in a process of its own, which fails if it imports jax."""
     code = (
         "import runpy, sys; sys.argv[0] = 'report'\n"
         "try: runpy.run_module('cat_jax.report', run_name='__main__')\n"
@@ -277,8 +295,8 @@ def test_the_command_prints_the_table_and_imports_no_jax(workdir):
     assert done.returncode == 0 and "published" in done.stdout, done.stderr
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    done = report(tmp_path)
+def test_a_folder_that_is_no_run_is_refused(tmp_path, report_here):
+    done = report_here(tmp_path)
     assert done.returncode == 2 and "holds no config.json" in done.stderr
 
 
@@ -318,9 +336,9 @@ def test_the_losses_need_no_folder(capsys, monkeypatch):
     assert command.main() == 0 and "methods.cat" in capsys.readouterr().out
 
 
-def test_the_runs_of_a_table_are_listed_with_what_is_added():
+def test_the_runs_of_a_table_are_listed_with_what_is_added(report_here):
     more = "--config.data_dir=/my data"
-    done = report("--table=mnist", "--list-runs", "--seeds=3", "--scale=0.05", more)
+    done = report_here("--table=mnist", "--list-runs", "--seeds=3", "--scale=0.05", more)
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 8, done.stderr
     assert all(line.endswith("'--config.data_dir=/my data'") for line in lines)
