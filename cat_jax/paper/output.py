@@ -1,17 +1,22 @@
-"""Prints a table, and writes it to a folder as Markdown, LaTeX, CSV, HTML, PNG and PDF."""
+"""Prints a table, and writes it to a folder as Markdown, LaTeX, CSV, HTML, PNG and PDF.
+
+What draws is imported where it draws, because matplotlib takes a second to import.
+"""
 
 import csv
 import io
 import pathlib
+from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-
-from cat_jax.paper import bars, figures, pictures, sheet, table_page, texts
+from cat_jax.paper import sheet, texts
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.query import Query
-from cat_jax.report import grids, plots
+from cat_jax.report import grids
 from cat_jax.report.grids import Grid
 from cat_jax.storage import files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 text = grids.markdown
 
@@ -55,16 +60,21 @@ def as_csv(name: str, grid: Grid, query: Query) -> str:
     return stream.getvalue()
 
 
-def as_html(name: str, grid: Grid, figure: Figure | None, query: Query) -> str:
+def as_html(name: str, grid: Grid, figure: "Figure | None", query: Query) -> str:
     """Returns a page that needs no other file."""
+    from cat_jax.paper import table_page
+    from cat_jax.report import plots
+
     if name in TABLES:
         png = plots.png(figure) if figure else None
         return table_page.table_page(TABLES[name], grid, png, query)
     return table_page.text_page(grid)
 
 
-def draw(name: str, query: Query) -> Figure | None:
+def draw(name: str, query: Query) -> "Figure | None":
     """Returns the table's figure, or None for texts."""
+    from cat_jax.paper import bars, figures, pictures
+
     if name == "adaptation":
         return pictures.adaptation()
     if name == "mask_visualisation":
