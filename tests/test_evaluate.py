@@ -107,14 +107,14 @@ def test_attacks_of_one_name_and_other_arguments_are_two(variables, split):
 
 
 def test_a_curve_falls_and_compiles_once(variables, split):
-    radii = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0]
+    radii = [0.0, 0.02, 0.1, 1.0]
     with compiled_names() as names:
         results = evaluator().curve(variables, NAMED, split, reversed(radii))
     assert names.count("jit(attack_batch)") == 1
     assert list(results) == radii
     accuracies = [result.accuracy for result in results.values()]
     assert accuracies == sorted(accuracies, reverse=True)
-    assert accuracies[0] == 63 / 70 and 0 < accuracies[3] < accuracies[1] and accuracies[-1] == 0
+    assert accuracies[0] == 63 / 70 and 0 < accuracies[2] < accuracies[1] and accuracies[-1] == 0
     for radius, result in results.items():
         own = NamedAttack("pgd2", functools.partial(PGD, epsilon=radius, step_size=radius / 2))
         alone = evaluator()(variables, own, split).flags
@@ -181,7 +181,7 @@ def test_few_survivors_are_attacked_in_smaller_batches_of_few_shapes(variables, 
 
     run = evaluator(batch_size=64, num_devices=4)
     whole = run(variables, NAMED, split).flags
-    for survivors, size in [(63, 64), (33, 64), (32, 32), (31, 32), (9, 16), (3, 4), (1, 4)]:
+    for survivors, size in [(33, 64), (32, 32), (9, 16), (1, 4)]:
         few = natural.flags & (np.cumsum(natural.flags) <= survivors)
         before = dataclasses.replace(natural, flags=few)
         named = NamedAttack("pgd2", functools.partial(counting, epsilon=0.1), after=NATURAL)

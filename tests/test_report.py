@@ -279,19 +279,19 @@ def report_here(monkeypatch, capsys):
     return run
 
 
-def report(*arguments):
-    """Runs it in a process of its own, which fails if it imports jax."""
+def report(*arguments, imports_none_of=("jax",)):
+    """Runs it in a process of its own, which fails if it imports one of these."""
     code = (
         "import runpy, sys; sys.argv[0] = 'report'\n"
         "try: runpy.run_module('cat_jax.report', run_name='__main__')\n"
-        "finally: assert 'jax' not in sys.modules"
+        f"finally: assert not {set(imports_none_of)} & sys.modules.keys()"
     )
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_command_prints_the_table_and_imports_no_jax(workdir):
-    done = report(workdir)
+def test_the_command_prints_the_table_and_imports_neither_jax_nor_matplotlib(workdir):
+    done = report(workdir, imports_none_of=("jax", "matplotlib"))
     assert done.returncode == 0 and "published" in done.stdout, done.stderr
 
 
