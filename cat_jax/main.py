@@ -72,13 +72,18 @@ def run(workdir: pathlib.Path) -> bool:
         return modes.run_sweep(config, workdir, mode, *axes, command)
     if mode == "train":
         return modes.train(config, workdir, command)
+    transfer_from = command_line.TRANSFER_FROM.value
     if WEIGHTS.value:
-        states_normalisation = command_line.states_normalisation()
         modes.evaluate_file(
-            config, workdir, WEIGHTS.value, command, states_normalisation=states_normalisation
+            config,
+            workdir,
+            WEIGHTS.value,
+            command,
+            states_normalisation=command_line.states_normalisation(),
+            transfer_from=transfer_from,
         )
     else:
-        modes.evaluate(config, workdir, command)
+        modes.evaluate(config, workdir, command, transfer_from=transfer_from)
     return True
 
 

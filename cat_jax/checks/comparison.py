@@ -17,6 +17,7 @@ CASCADE = ("apgd_ce", "apgd_t", "fab_t", "standard")  # AutoAttack's attacks, in
 SIGNIFICANCE = 0.01
 MAX_SQUARE_SHARE = 0.002  # AutoAttack warns from 0.2 points too.
 MAX_MISSED_SHARE = 0.005
+MAX_TRANSFER_SHARE = 0.02  # Honest networks of one architecture: at most 0.6%.
 MAX_GAIN = 0.02  # Of PGD-100 over PGD-20, in accuracy.
 MIN_COUNT = 3  # Fewer images than this are chance, whatever their share.
 
@@ -32,20 +33,23 @@ def compare(
     Args:
       flags: by attack, bool [N]: whether the image is still correct. "natural" is no attack. An
         attack of `CASCADE` includes those before it; "standard" includes all, as does
-        "standard_q1000" with another number of queries of Square.
+        "standard_q1000" with another number of queries of Square. A name that ends in "_transfer"
+        is of images that were found on another classifier; only transfer_is_weaker reads those.
       conditions: by attack, as in `NamedAttack.conditions`. By default, attacks whose names end in
         "_unclipped" share one threat model, and all others another.
 
     Returns:
       attacks_lower_accuracy, more_steps_are_stronger, more_steps_are_stronger_unclipped,
-      pgd_has_converged, gradient_attacks_suffice and standard_is_strongest, in this order, without
-      those whose attacks are absent.
+      pgd_has_converged, gradient_attacks_suffice, standard_is_strongest and transfer_is_weaker, in
+      this order, without those whose attacks are absent.
 
     Raises:
       UsageError: unless all flags are bool, have the same length, and are not empty.
     """
     _check(flags)
-    threats, settings = _threats(flags, conditions), _settings(flags, conditions)
+    threats, every = _threats(flags, conditions), flags
+    flags = {name: f for name, f in every.items() if not name.endswith("_transfer")}
+    settings = _settings(flags, conditions)
     findings = [
         _attacks_lower_accuracy(flags),
         _more_steps_are_stronger(flags, settings, ""),
@@ -53,6 +57,7 @@ def compare(
         _pgd_has_converged(flags, settings),
         _gradient_attacks_suffice(flags, threats),
         _standard_is_strongest(flags, threats),
+        _transfer_is_weaker(flags, every, threats),
     ]
     return [finding for finding in findings if finding is not None]
 
@@ -183,6 +188,28 @@ def _standard_is_strongest(flags: Flags, threats: Groups) -> Finding | None:
     passed = _is_rare(missed, MAX_MISSED_SHARE)
     attacks = (standard, *others)
     return _compared(attacks, finding("standard_is_strongest", passed, number, meaning))
+
+
+def _transfer_is_weaker(flags: Flags, every: Flags, threats: Groups) -> Finding | None:
+    """Compares images that were found on other classifiers with the attacks in the same ball."""
+    names = [name for name in every if name not in flags]
+    own = [name for name in flags if name != "natural" and threats[name] in map(threats.get, names)]
+    names = [name for name in names if threats[name] in map(threats.get, own)]
+    if not names:
+        return None
+    missed = ~_correct_under_all({name: every[name] for name in names})
+    missed &= _correct_under_all({name: flags[name] for name in own})
+    number = (
+        f"Images that were found on other classifiers fool this one on {missed.sum()} of "
+        f"{len(missed)} images that withstand {_join(own)}."
+    )
+    meaning = (
+        "Attacks that see the classifier should be the stronger ones: masked gradients mislead "
+        "them, or they are too short. Report the lowest accuracy of all attacks, transfer too, "
+        "and attack with Square and more steps."
+    )
+    passed = _is_rare(missed, MAX_TRANSFER_SHARE)
+    return _compared((*own, *names), finding("transfer_is_weaker", passed, number, meaning))
 
 
 def _join(names: Collection[str]) -> str:

@@ -37,6 +37,9 @@ MODE = flags.DEFINE_enum(
     "train (default), evaluate, or verify (find damaged files).",
 )
 WEIGHTS = flags.DEFINE_string("weights", None, "With --mode=evaluate: attack this file of weights.")
+TRANSFER_FROM = flags.DEFINE_list(
+    "transfer_from", [], "With --mode=evaluate: also use images found on these runs or files."
+)
 PLUGIN = flags.DEFINE_multi_string(
     "plugin", [], "Your module with a network, method, attack or data set."
 )
@@ -67,6 +70,8 @@ def parse(argv: Sequence[str]) -> list[str]:
         fail("--workdir is missing; name a folder for the run: --workdir=runs/x.")
     if WEIGHTS.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
         fail("--weights needs --mode=evaluate, and excludes --sweep and --seeds.")
+    if TRANSFER_FROM.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
+        fail("--transfer_from needs --mode=evaluate, and excludes --sweep and --seeds.")
     return rest
 
 

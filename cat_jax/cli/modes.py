@@ -56,8 +56,19 @@ def train(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -
     return finished
 
 
-def evaluate(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -> None:
-    """Attacks the checkpoints of a run and writes report.html; arguments as for `train`.
+def evaluate(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    command: str = "",
+    *,
+    transfer_from: Sequence[str] = (),
+) -> None:
+    """Attacks the checkpoints of a run and writes report.html; other arguments as for `train`.
+
+    Args:
+      config, workdir, command: as for `train`.
+      transfer_from: runs or files of weights on whose mean logits each attack also looks for
+        images.
 
     Raises:
       UsageError: if the workdir has no checkpoint, or the user has to change something else.
@@ -65,7 +76,7 @@ def evaluate(config: ConfigDict | None, workdir: pathlib.Path, command: str = ""
     run = prepare(config, workdir, needs_checkpoint=True)
     with run.locked():
         logger.info("%s", banner.banner(run.experiment, run.dataset, run.folder, trains=False))
-        run.finish(command, run.attack_checkpoints())
+        run.finish(command, run.attack_checkpoints(run.source(transfer_from)))
 
 
 def evaluate_file(
@@ -75,6 +86,7 @@ def evaluate_file(
     command: str = "",
     *,
     states_normalisation: bool = False,
+    transfer_from: Sequence[str] = (),
 ) -> None:
     """Attacks the network in a file of weights; other arguments as for `train`.
 
@@ -85,6 +97,7 @@ def evaluate_file(
       command: command line, for the report.
       states_normalisation: whether the command line sets mean and std; required if the file does
         not contain them.
+      transfer_from: as for `evaluate`.
 
     Raises:
       UsageError: if the file does not fit the config, or the user has to change something else.
@@ -101,7 +114,9 @@ def evaluate_file(
             run.write_config()
         text = banner.banner_of_file(run.experiment, run.dataset, run.folder, loaded)
         logger.info("%s", text)
-        robustness.evaluate_file(run.experiment, run.dataset, run.folder, jax.devices(), loaded)
+        source = run.source(transfer_from)
+        parts = (run.experiment, run.dataset, run.folder)
+        robustness.evaluate_file(*parts, jax.devices(), loaded, source)
         run.finish(command)
 
 

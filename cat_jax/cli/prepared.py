@@ -4,7 +4,7 @@ import contextlib
 import logging
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,10 +13,11 @@ from ml_collections import ConfigDict
 from cat_jax import data
 from cat_jax.errors import Damaged, UsageError
 from cat_jax.evaluation import robustness
+from cat_jax.evaluation.transfer import Source, load_source
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.paper import references
-from cat_jax.report import details, tables
+from cat_jax.report import details, tables, transfer_matrix
 from cat_jax.runtime import processes, registry
 from cat_jax.storage import disk_errors, run_folder
 from cat_jax.storage.run_folder import RunFolder
@@ -65,9 +66,15 @@ class PreparedRun(NamedTuple):
         fields = settings.as_dict(resolved), settings.given_values(self.unresolved, resolved)
         self.folder.write_config(*fields, self.dataset.fingerprint)
 
-    def attack_checkpoints(self) -> str:
+    def source(self, names: Sequence[str]) -> Source | None:
+        """The runs or files on which attacks look for images too; None without names."""
+        parts = (self.experiment, self.dataset, self.folder)
+        return load_source(names, *parts) if names else None
+
+    def attack_checkpoints(self, source: Source | None = None) -> str:
         """Attacks the checkpoints; returns a sentence on the mask, or ""."""
-        return robustness.evaluate(self.experiment, self.dataset, self.folder, jax.devices())
+        parts = (self.experiment, self.dataset, self.folder)
+        return robustness.evaluate(*parts, jax.devices(), source)
 
     def finish(self, command: str, mask_text: str = "") -> None:
         """Writes the page and prints the mask, the checks and, last, the results.
@@ -81,6 +88,7 @@ class PreparedRun(NamedTuple):
             return
         workdir = self.folder.path
         texts = [mask_text, details.checks_summary(workdir, sys.stdout)]
+        texts.append(transfer_matrix.transfer_text([workdir]))
         texts.append(tables.runs_table([workdir], references.of_run))
         print("\n\n".join(filter(None, texts)))
 

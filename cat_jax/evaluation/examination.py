@@ -1,7 +1,7 @@
 """Attacks and checks each set of weights as a config asks."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.result_lines import Part
 from cat_jax.evaluation.results import Place, Result
+from cat_jax.evaluation.transfer import Source, Transfer
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes, terminal
@@ -62,6 +63,7 @@ class Examination:
         dataset: data.Dataset,
         folder: RunFolder,
         devices: Sequence[jax.Device],
+        source: Source | None = None,
     ) -> None:
         config, classes = experiment.config, dataset.test.labels
         self.attacks = experiment.attacks
@@ -75,6 +77,8 @@ class Examination:
         self._evaluator = Evaluator(
             experiment.classifier.apply, key, config.test.batch_size, devices
         )
+        arguments = (config.seed, config.test.batch_size, devices)
+        self._transfer = None if source is None else Transfer(source, *arguments)
         self._progress = AttackProgress()
         self._device = devices[0].device_kind
         self._curve = experiment.curve
@@ -93,6 +97,9 @@ class Examination:
             result_parts.append(self._line(weights, result.conditions, result))
             if result.adversarial is not None and result.adversarial.dtype == np.uint8:
                 result_parts.append(self._rounded(weights, named))
+        for result in self._measure_transfer(weights):
+            results[result.attack] = result
+            result_parts.append(self._line(weights, result.conditions, result))
         result_parts += self._measure_curve(weights)
         return Examined(result_parts, self._checks(weights, list(results.values())))
 
@@ -134,6 +141,16 @@ class Examination:
                 on_batch=on_batch,
             )
         return self._line(weights, conditions, result)
+
+    def _measure_transfer(self, weights: Weights) -> Iterator[Result]:
+        """The results of the images that each attack finds on the source."""
+        if self._transfer is None:
+            return
+        for named in self.attacks:
+            if named.attack is not None:
+                place = self._place(weights, self._transfer.conditions(named))
+                arguments = (named, self._split, self._indices, place)
+                yield self._transfer(self._evaluator, weights.variables, *arguments)
 
     def _measure_curve(self, weights: Weights) -> list[Part]:
         """The lines for accuracy against epsilon, on at most CURVE_IMAGES images."""

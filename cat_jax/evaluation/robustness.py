@@ -15,6 +15,7 @@ from cat_jax import data, weights
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import masks, result_lines
 from cat_jax.evaluation.examination import Examination, Examined, Weights
+from cat_jax.evaluation.transfer import Source
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes
 from cat_jax.step.state import TrainState, weights_of
@@ -31,14 +32,20 @@ def evaluate(
     dataset: data.Dataset,
     folder: RunFolder,
     devices: Sequence[jax.Device],
+    source: Source | None = None,
 ) -> str:
     """Attacks best/ and last/ and writes the results; returns a sentence on the mask, or "".
+
+    Args:
+      experiment, dataset, folder: the run.
+      devices: devices that share each batch.
+      source: other classifiers; their adversarial images attack the checkpoints too.
 
     Raises:
       UsageError: for more images than there are, or without a checkpoint.
     """
     config = experiment.config
-    examine = Examination(experiment, dataset, folder, devices)
+    examine = Examination(experiment, dataset, folder, devices, source)
     template = jax.eval_shape(experiment.init)
     examined: dict[tuple[int, str], Examined] = {}
     for name, (saved_as, averaged) in CHECKPOINTS.items():
@@ -66,15 +73,16 @@ def evaluate_file(
     folder: RunFolder,
     devices: Sequence[jax.Device],
     loaded: weights.Loaded,
+    source: Source | None = None,
 ) -> None:
-    """Attacks weights from a file instead of the run's checkpoints.
+    """Attacks weights from a file instead of the run's checkpoints; arguments as for `evaluate`.
 
     The lines of results name the file and its SHA-256, and no method, variant or seed, so that they
     cannot be confused with results of the run in the same folder.
     """
     attacked = result_lines.attacked_file(experiment, dataset, loaded)
     attacked["weights"] = weights.fingerprint(loaded.variables)
-    examine = Examination(experiment, dataset, folder, devices)
+    examine = Examination(experiment, dataset, folder, devices, source)
     result_lines.write(folder, *examine(Weights(loaded.variables, attacked, loaded.file.name)))
 
 

@@ -31,11 +31,25 @@ def threat(conditions: Conditions) -> str:
 
 
 def attack(conditions: Conditions) -> str:
-    """ "pgd20 at 0.15"; "pgd20 at L2 0.5" where the norm is not L-infinity."""
+    """ "pgd20 at 0.15"; "pgd20 at L2 0.5" where the norm is not L-infinity.
+
+    For images that were found on other runs: "pgd20_transfer at 0.15 from digits_at".
+    """
     if "epsilon" not in conditions:
         return str(conditions["attack"])
+    origin = f" from {source(conditions)}" if "source" in conditions else ""
     norm = "" if conditions["norm"] == "linf" else f"{NORMS[conditions['norm']]} "
-    return f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}"
+    return f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}{origin}"
+
+
+def source(conditions: Conditions) -> str:
+    """The runs or files on which the images of a transfer attack were found: "a + b"."""
+    return " + ".join(part["run"] for part in conditions["source"])
+
+
+def source_weights(conditions: Conditions) -> str:
+    """The first digits of the SHA-256 of the weights of each source: "12345678 + 9abcdef0"."""
+    return " + ".join(part["weights"][:8] for part in conditions["source"])
 
 
 def attacks(all_conditions: Sequence[Conditions]) -> list[str]:
@@ -55,7 +69,9 @@ def _differences(conditions: Conditions, alike: Sequence[Conditions]) -> list[st
     """ "step_size 0.01" for each condition that is not equal in all of `alike`."""
     names = dict.fromkeys(name for others in alike for name in others)
     return [
-        f"{name} {conditions.get(name)}"
+        f"weights {source_weights(conditions)}"
+        if name == "source"
+        else f"{name} {conditions.get(name)}"
         for name in names
         if any(others.get(name) != conditions.get(name) for others in alike)
     ]

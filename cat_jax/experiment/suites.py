@@ -62,6 +62,7 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "fgsm": {},
     "pgd": {"num_steps": 20},
     "cw_linf": {"num_steps": 30},
+    "mi_fgsm": {"num_steps": 10},
     "apgd": {"num_steps": 100},
     "apgd_t": {"num_steps": 100, "num_targets": 9},
     "fab_t": {"num_steps": 100, "num_targets": 9},
@@ -105,9 +106,9 @@ def listed(config: ConfigDict) -> list[Listed]:
     by_name |= _registered(config.test, by_name, suites)
     attacks: dict[str, Listed] = {}
     for word in words(config.evaluation):
-        if ":" in word:
+        if ":" in word or (word in FUNCTIONS and word not in by_name):
             by_name[word] = _with_arguments(word, config.test)
-        check_choice("config.evaluation", word, dict.fromkeys([*suites, *by_name]))
+        check_choice("config.evaluation", word, dict.fromkeys([*suites, *by_name, *FUNCTIONS]))
         for name in suites.get(word, [word]):
             chain = [by_name[name]]
             while chain[0].after:
@@ -130,14 +131,16 @@ def curve(config: ConfigDict) -> tuple[Listed, list[float]] | None:
 
 
 def _with_arguments(word: str, settings: ConfigDict) -> Listed:
-    """The attack "NAME:ARGUMENT=VALUE,..." at the radius of the tests, on what is still right.
+    """The attack "NAME" or "NAME:ARGUMENT=VALUE,..." at the radius of the tests.
+
+    It attacks the images that are classified correctly.
 
     Raises:
       UsageError: for a function that takes none, or an argument without a value.
     """
     name, _, text = word.partition(":")
     check_choice(f"the attack of config.evaluation={word!r}", name, FUNCTIONS)
-    named = dict(_argument(word, part, settings) for part in text.split(","))
+    named = dict(_argument(word, part, settings) for part in text.split(",") if text)
     num_restarts = named.pop("restarts", 0)
     arguments = {"epsilon": settings.epsilon} | FUNCTIONS[name] | named
     if name != "cw_linf":

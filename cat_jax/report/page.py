@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cat_jax.experiment import labels
-from cat_jax.report import details, epsilon_curves, facts, mask_gallery, per_class, plots, tables
+from cat_jax.report import (
+    details,
+    epsilon_curves,
+    facts,
+    mask_gallery,
+    per_class,
+    plots,
+    tables,
+    transfer_matrix,
+)
 from cat_jax.report.render import Picture, render
 from cat_jax.report.tables import References, no_reference
 from cat_jax.storage import files, lines, run_folder
@@ -45,6 +54,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         diverged=lines.first_non_finite(metrics),
         skipped=round(sum(line.get("skipped", 0) for line in metrics)),
         accuracy=tables.runs_grid([workdir], references, width=1) if results else None,
+        transfer=transfer_matrix.transfer_grids([workdir]),
         remarks=tables.remarks(workdir),
         costs=details.costs_grid(workdir),
         checks=checks,

@@ -42,7 +42,7 @@ def strongest(results: Sequence[Line]) -> tuple[Line, Line] | None:
     weights = dict.fromkeys(line["attacked"]["weights"] for line in results)
     for digest in weights:
         own = [line for line in results if line["attacked"]["weights"] == digest]
-        own = [line for line in own if not lines.is_curve(line)]
+        own = [line for line in own if lines.is_in_tables(line)]
         naturals = [line for line in own if line["conditions"]["attack"] == "natural"]
         for natural in sorted(naturals, key=_num_examples, reverse=True):
             attacks = [

@@ -93,7 +93,7 @@ def runs_grid(
     """
     sources, conditions, captions = [], dict[str, Mapping[str, Any]](), []
     for workdir in workdirs:
-        results = [line for line in read(workdir, "results") if not lines.is_curve(line)]
+        results = [line for line in read(workdir, "results") if lines.is_in_tables(line)]
         conditions |= {condition_key(line): line["conditions"] for line in results}
         has_own = any(line["attacked"]["file"] is None for line in results)
         reference = references(workdir) if has_own else None
@@ -145,7 +145,7 @@ def _sources(
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for text, line in zip(labels.all_weights(results), results, strict=True):
         group = groups.setdefault((text, labels.images(line["conditions"])), {})
-        group[condition_key(line)] = _cell(line["outcome"])
+        group[condition_key(line)] = cell(line["outcome"])
     sources = [Source(workdir.name, *group, cells) for group, cells in groups.items()]
     if reference is None:
         return sources
@@ -198,7 +198,8 @@ def _attacked(line: Line, field: str) -> Any:
     return line["attacked"][field]
 
 
-def _cell(outcome: Mapping[str, Any]) -> str:
+def cell(outcome: Mapping[str, Any]) -> str:
+    """ "80.3 (±4.1)": accuracy and half of its 95% interval, in percent."""
     low, high = outcome["interval"]
     return f"{100 * outcome['accuracy']:.1f} (±{50 * (high - low):.1f})"
 

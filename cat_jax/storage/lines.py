@@ -32,6 +32,16 @@ def is_curve(line: Line) -> bool:
     return bool(line["conditions"]["attack"] == CURVE)
 
 
+def is_transfer(line: Line) -> bool:
+    """Whether a line of results.jsonl is of images that an attack found on other classifiers."""
+    return "source" in line["conditions"]
+
+
+def is_in_tables(line: Line) -> bool:
+    """Whether tables of attacks show a line; curves and transfer have their own places."""
+    return not (is_curve(line) or is_transfer(line))
+
+
 def without_conditions(name: str, records: Sequence[Line]) -> str:
     """One sentence on the lines that do not state their conditions; "" if all do."""
     count = len(records) - len(with_conditions(records))

@@ -164,7 +164,7 @@ def _method(run: Trained) -> str:
 
 def _accuracy(results: Sequence[Line]) -> str:
     """A row for each result, with the threat model and the strength of its attack."""
-    results = [line for line in results if not lines.is_curve(line)]
+    results = [line for line in results if lines.is_in_tables(line)]
     if not results:
         return "Not evaluated yet: `python -m cat_jax.main --mode=evaluate --workdir=...`."
     head = "In percent, on the test split, with the 95% Wilson interval.\n\n"
