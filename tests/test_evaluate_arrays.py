@@ -10,7 +10,7 @@ from flax import nnx
 from jax.tree_util import Partial
 from slow_cases import slow
 
-from cat_jax import attacks
+from cat_jax import attacks, checks
 from cat_jax.attacks import NamedAttack
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
@@ -101,6 +101,34 @@ def test_adversarial_images_are_returned_and_are_in_the_ball(tmp_path):
         assert 0.04 < delta <= 0.05 + 1e-6
         right = linear(WEIGHTS, jnp.asarray(result.adversarial)).argmax(-1) == LABELS
         np.testing.assert_array_equal(right, result.flags)
+
+
+def test_the_worst_case_of_each_image_is_that_of_all_members(tmp_path):
+    """Each member attacks all images; two that fool different images leave what both leave."""
+
+    def towards(logits_fn, images, labels, keys, *, epsilon=0.05, sign=1.0):
+        return jnp.clip(images + sign * epsilon, 0, 1)
+
+    members = [
+        NamedAttack(name, functools.partial(towards, sign=sign))
+        for name, sign in (("up", 1.0), ("down", -1.0))
+    ]
+    worst = NamedAttack("worst", None, worst_of=tuple(members))
+    results = run(suite=[*members, worst], keep_images=True, workdir=tmp_path)
+    up, down, both = (results[name] for name in ("up", "down", "worst"))
+    np.testing.assert_array_equal(both.flags, up.flags & down.flags)
+    assert both.flags.sum() < min(up.flags.sum(), down.flags.sum())
+    assert up.num_attacked == down.num_attacked == len(IMAGES)
+    right = linear(WEIGHTS, jnp.asarray(both.adversarial)).argmax(-1) == LABELS
+    np.testing.assert_array_equal(right, both.flags)
+    assert both.conditions["epsilon"] == 0.05 and len(both.conditions["attacks"]) == 2
+    flags = {"natural": both.flags | True, "square": down.flags, "pgd20": up.flags}
+    (finding,) = [
+        f
+        for f in checks.compare(flags | {"standard_individual": both.flags})
+        if f.name == "gradient_attacks_suffice"
+    ]
+    assert not finding.passed, "the worst case of Square and others is no rival of Square"
 
 
 @pytest.mark.slow

@@ -75,6 +75,8 @@ def record(workdir, attack, **conditions):
 
 def test_suites_and_single_attacks_can_be_joined_and_bring_what_they_follow():
     assert names("standard") == CASCADE
+    alone = ["natural", "apgd_ce", "apgd_t_alone", "fab_t_alone", "square", "standard_individual"]
+    assert names("standard_individual") == alone
     assert names("none") == []
     assert names("quick") == ["natural", "pgd20"]
     paper = ["natural", "fgsm", "pgd20", "pgd100", "cw_inf", "square"]

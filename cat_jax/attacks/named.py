@@ -24,6 +24,7 @@ class NamedAttack(NamedTuple):
         after that one, and its flags are those of both.
       queries: forward passes on each image, where the attack does not count them.
       plugins: the module outside cat_jax that registered it, as `plugins_of` names it.
+      worst_of: attacks whose worst case for each image this is; then `attack` is None.
     """
 
     name: str
@@ -31,6 +32,7 @@ class NamedAttack(NamedTuple):
     after: "NamedAttack | None" = None
     queries: int = 1
     plugins: Mapping[str, str] = MappingProxyType({})
+    worst_of: "tuple[NamedAttack, ...]" = ()
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -83,6 +85,10 @@ class NamedAttack(NamedTuple):
 
     def _arguments(self) -> dict[str, Any]:
         named = {"attack": self.name} | ({"plugins": {**self.plugins}} if self.plugins else {})
+        if self.worst_of:
+            members = [member.conditions for member in self.worst_of]
+            ball = {name: members[0][name] for name in ("norm", "epsilon", "clipped")}
+            return named | ball | {"attacks": members}
         return named | (describe(self.attack) if self.attack else {})
 
 

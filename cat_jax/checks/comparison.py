@@ -155,11 +155,12 @@ def _pgd_has_converged(flags: Flags, settings: Groups) -> Finding | None:
 
 def _gradient_attacks_suffice(flags: Flags, threats: Groups) -> Finding | None:
     """Compares Square with the cascade before it, or with all other attacks in its ball."""
-    standard, square = (_with_queries(name, flags) for name in ("standard", "square"))
+    names = ("standard", "square", "standard_individual")
+    standard, square, worst = (_with_queries(name, flags) for name in names)
     if standard and "fab_t" in flags:
         missed, others = flags["fab_t"] & ~flags[standard], ["APGD and FAB"]
         attacks = ["fab_t", standard]
-    elif square and (same_ball := _same_ball(square, flags, threats, {square, standard})):
+    elif square and (same_ball := _same_ball(square, flags, threats, {square, standard, worst})):
         missed, others = ~flags[square] & _correct_under_all(same_ball), list(same_ball)
         attacks = [square, *same_ball]
     else:

@@ -22,7 +22,7 @@ from cat_jax.errors import UsageError
 from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.attacked_batch import ApplyFn
 from cat_jax.evaluation.evaluator import Evaluator
-from cat_jax.evaluation.results import Place, Result
+from cat_jax.evaluation.results import Place, Result, before
 from cat_jax.experiment import suites
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.types import Array, LogitsFn
@@ -90,15 +90,15 @@ def evaluate(
     bars, total = AttackProgress(shown=progress), len(images)
     results: dict[str, Result] = {}
     for named in chosen:
-        before = results[named.after.name] if named.after else None
+        previous = before(named, results)
         place = _place(workdir, named, digest, keep_images)
-        num_attacked = total if before is None else int(before.flags.sum())
+        num_attacked = total if previous is None else int(previous.flags.sum())
         with bars.bar(named.name, named.conditions, total, num_attacked) as on_batch:
             result = results[named.name] = evaluator(
                 variables,
                 named,
                 split,
-                before=before,
+                before=previous,
                 place=place,
                 keep="float32" if keep_images else "none",
                 on_batch=on_batch,

@@ -17,7 +17,7 @@ from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.result_lines import Part
-from cat_jax.evaluation.results import Place, Result
+from cat_jax.evaluation.results import Place, Result, before
 from cat_jax.evaluation.transfer import Source, Transfer
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.experiment import Experiment
@@ -92,8 +92,7 @@ class Examination:
         results: dict[str, Result] = {}
         result_parts = []
         for named in self.attacks:
-            before = results[named.after.name] if named.after else None
-            result = results[named.name] = self._attack(weights, named, before)
+            result = results[named.name] = self._attack(weights, named, before(named, results))
             result_parts.append(self._line(weights, result.conditions, result))
             if result.adversarial is not None and result.adversarial.dtype == np.uint8:
                 result_parts.append(self._rounded(weights, named))
@@ -103,15 +102,16 @@ class Examination:
         result_parts += self._measure_curve(weights)
         return Examined(result_parts, self._checks(weights, list(results.values())))
 
-    def _attack(self, weights: Weights, named: NamedAttack, before: Result | None) -> Result:
-        keep = "none" if named.attack is None else self._settings.save_adversarial
+    def _attack(self, weights: Weights, named: NamedAttack, previous: Result | None) -> Result:
+        is_natural = named.attack is None and not named.worst_of
+        keep = "none" if is_natural else self._settings.save_adversarial
         if not named.conditions.get("clipped", True):  # 8 bits cannot hold pixels outside [0, 1].
             keep = keep.replace("uint8", "float32")
         place = self._place(weights, named.conditions)
         if keep == "uint8":  # Because the file holds the rounded images.
             place = place._replace(images=self._place(weights, _round(named.conditions)).images)
         total = len(self._split.labels)
-        num_attacked = total if before is None else int(before.flags.sum())
+        num_attacked = total if previous is None else int(previous.flags.sum())
         text = f"{weights.name} {named.name}"
         with self._progress.bar(text, named.conditions, total, num_attacked) as on_batch:
             return self._evaluator(
@@ -119,7 +119,7 @@ class Examination:
                 named,
                 self._split,
                 indices=self._indices,
-                before=before,
+                before=previous,
                 place=place,
                 keep=keep,
                 on_batch=on_batch,

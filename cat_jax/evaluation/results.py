@@ -4,11 +4,12 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cat_jax.attacks.named import NamedAttack
 from cat_jax.intervals import wilson
 from cat_jax.storage import files
 
@@ -145,3 +146,30 @@ class Result:
     def mean_queries(self) -> float:
         """Mean number of forward passes on an attacked image; 0 without attacked images."""
         return float(self.queries.sum()) / max(self.num_attacked, 1)
+
+
+def before(named: NamedAttack, results: Mapping[str, Result]) -> Result | None:
+    """The result whose survivors an attack attacks; None if it attacks all images.
+
+    Args:
+      named: the attack.
+      results: earlier results, by the names of their attacks.
+    """
+    if named.worst_of:
+        return _worst_case([results[member.name] for member in named.worst_of])
+    return results[named.after.name] if named.after else None
+
+
+def _worst_case(members: Sequence[Result]) -> Result:
+    """The result of several attacks on the same images: an image survives if it survives all.
+
+    Its adversarial image, if the results have them, is that of the first attack that fools.
+    """
+    first, *others = members
+    flags, adversarial = first.flags, first.adversarial
+    for other in others:
+        if adversarial is not None and other.adversarial is not None:
+            chosen = flags.reshape(-1, *(1,) * (adversarial.ndim - 1))
+            adversarial = np.where(chosen, other.adversarial, adversarial)
+        flags = flags & other.flags
+    return dataclasses.replace(first, flags=flags, adversarial=adversarial)

@@ -49,7 +49,11 @@ def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
     """
     named: dict[str, NamedAttack] = {}
     for listed in suites.listed(config):
-        named[listed.name] = _build(listed, named.get(listed.after))
+        if listed.worst_of:
+            members = tuple(named[name] for name in listed.worst_of)
+            named[listed.name] = NamedAttack(listed.name, None, worst_of=members)
+        else:
+            named[listed.name] = _build(listed, named.get(listed.after))
     return list(named.values())
 
 

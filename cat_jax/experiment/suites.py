@@ -6,7 +6,7 @@ JAX.
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -33,6 +33,7 @@ class Listed:
       num_restarts: number of random starts of the complete attack; 0: it runs once.
       after: name of the attack before it in a cascade.
       queries: forward passes on each image, where the attack does not count them.
+      worst_of: names of attacks whose worst case for each image this is; it has no function.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Listed:
     num_restarts: int = 0
     after: str = ""
     queries: int = 1
+    worst_of: tuple[str, ...] = ()
 
     def agrees(self, conditions: Mapping[str, Any]) -> bool:
         """Whether the conditions of a result are those of the suite."""
@@ -91,7 +93,8 @@ def listed(config: ConfigDict) -> list[Listed]:
       UsageError: for a name that is neither a suite nor an attack.
     """
     paper, standard = _paper(config.test), _standard(config.test)
-    by_name = {attack.name: attack for attack in [NATURAL, *paper, *standard]}
+    individual = _individual(standard, config.test)
+    by_name = {attack.name: attack for attack in [NATURAL, *paper, *standard, *individual]}
     # Also under their plain names: in a config with 1,000 queries square means square_q1000.
     counted = {name: _counted(name, config.test) for name in ("square", "standard")}
     by_name |= {name: by_name[full] for name, full in counted.items() if full in by_name}
@@ -103,6 +106,7 @@ def listed(config: ConfigDict) -> list[Listed]:
     }
     if standard:
         suites["standard"] = ["natural", *(attack.name for attack in standard)]
+        suites["standard_individual"] = ["natural", *(attack.name for attack in individual)]
     by_name |= _registered(config.test, by_name, suites)
     attacks: dict[str, Listed] = {}
     for word in words(config.evaluation):
@@ -208,7 +212,7 @@ def _registered(
 
 
 def _counted(name: str, settings: ConfigDict) -> str:
-    """ "standard", or "standard_q1000" if Square has another number of queries."""
+    """The name, and the number of queries of Square unless it is AutoAttack's: "standard_q1000"."""
     number = settings.num_queries
     return name if number == STANDARD_QUERIES else f"{name}_q{number}"
 
@@ -253,6 +257,18 @@ def _standard(settings: ConfigDict) -> list[Listed]:
         *(Listed(n, f, a, 0, after, _forward_passes(f, a)) for n, f, a, after in members),
         _square("standard", settings, after="fab_t"),
     ]
+
+
+def _individual(standard: Sequence[Listed], settings: ConfigDict) -> list[Listed]:
+    """Each attack of a cascade on all images, and last the worst case of each image."""
+    if not standard:
+        return []
+    first, *others, square = (dataclasses.replace(attack, after="natural") for attack in standard)
+    alone = [dataclasses.replace(attack, name=f"{attack.name}_alone") for attack in others]
+    square = dataclasses.replace(square, name=_counted("square", settings))
+    members = [first, *alone, square]
+    names = tuple(attack.name for attack in members)
+    return [*members, Listed(_counted("standard_individual", settings), worst_of=names)]
 
 
 def _square(name: str, settings: ConfigDict, after: str) -> Listed:
