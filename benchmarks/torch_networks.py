@@ -13,68 +13,30 @@ from torch import nn
 from torch.nn import functional
 
 from cat_jax.errors import UsageError
-from cat_jax.weights import pytorch_names
+from cat_jax.weights import pytorch_classes, pytorch_names
+from cat_jax.weights.pytorch_classes import BasicBlock
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # (features, stride of the first block)
 
 
-def small_cnn(classifier: Any, image_shape: tuple[int, ...]) -> nn.Module:
+def small_cnn(classifier: Any, image_shape: tuple[int, int, int]) -> nn.Module:
     """Twin of `networks.SmallCNN` for images [H, W, C]."""
-    height, width, channels = image_shape
-    layers: list[nn.Module] = []
-    for features, stride in ((32, 1), (32, 2), (64, 1), (64, 2)):
-        layers += [nn.Conv2d(channels, features, 3, stride, padding=1), nn.ReLU()]
-        height, width, channels = -(-height // stride), -(-width // stride), features
-    layers += [nn.Flatten(), nn.Linear(height * width * channels, 100), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(100, classifier.num_classes))
+    return pytorch_classes.SmallCNN(classifier.num_classes, image_shape)
 
 
-class PreActBlock(nn.Module):
-    """norm-relu-conv twice; where the shape changes, a 1x1 convolution of the activated input."""
-
-    def __init__(self, channels: int, features: int, stride: int) -> None:
-        super().__init__()
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(features)
-        self.conv2 = nn.Conv2d(features, features, 3, padding=1, bias=False)
-        if stride != 1 or channels != features:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels, features, 1, stride, bias=False))
-        else:
-            self.shortcut = None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
-        active = functional.relu(self.bn1(x))
-        shortcut = x if self.shortcut is None else self.shortcut(active)
-        return shortcut + self.conv2(functional.relu(self.bn2(self.conv1(active))))
-
-
-class PreActResNet18(nn.Module):
+class PreActResNet18(pytorch_classes.PreActResNet18):
     """Twin of `networks.PreActResNet18`."""
 
-    def __init__(self, classifier: Any, image_shape: tuple[int, ...]) -> None:
-        super().__init__()
-        channels = image_shape[-1]
+    def __init__(self, classifier: Any, image_shape: tuple[int, int, int]) -> None:
+        super().__init__(classifier.num_classes, image_shape)
         for name, value in (("mean", classifier.mean or (0.0,)), ("std", classifier.std or (1.0,))):
             constant = torch.tensor(value, dtype=torch.float64).reshape(1, -1, 1, 1)
             self.register_buffer(name, constant, persistent=False)
-        self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-        channels = 64
-        for i, (features, stride) in enumerate(STAGES, start=1):
-            blocks = [PreActBlock(channels, features, stride), PreActBlock(features, features, 1)]
-            setattr(self, f"layer{i}", nn.Sequential(*blocks))
-            channels = features
-        self.bn = nn.BatchNorm2d(channels)
-        self.linear = nn.Linear(channels, classifier.num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images [B, C, H, W] in [0, 1] -> logits [B, K]."""
         mean, std = self.mean.to(images.dtype), self.std.to(images.dtype)
-        x = self.conv1((images - mean) / std)
-        for i in range(1, len(STAGES) + 1):
-            x = getattr(self, f"layer{i}")(x)
-        return self.linear(functional.relu(self.bn(x)).mean((2, 3)))
+        return super().forward((images - mean) / std)
 
 
 def small_mask(mask_net: Any, image_shape: tuple[int, ...]) -> nn.Module:
@@ -85,26 +47,6 @@ def small_mask(mask_net: Any, image_shape: tuple[int, ...]) -> nn.Module:
         layers += [nn.Conv2d(inputs, features, 3, stride, padding=1), nn.LeakyReLU(0.2)]
     last = nn.Conv2d(128, channels, 3, padding=1)
     return nn.Sequential(*layers, nn.Upsample(scale_factor=2), last, nn.Sigmoid())
-
-
-class BasicBlock(nn.Module):
-    """conv-norm-relu-conv-norm, plus the input, relu."""
-
-    def __init__(self, channels: int, features: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(features)
-        self.conv2 = nn.Conv2d(features, features, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(features)
-        self.shortcut = nn.Sequential()
-        if stride != 1 or channels != features:
-            shortcut = nn.Conv2d(channels, features, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(shortcut, nn.BatchNorm2d(features))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
-        y = self.conv2(functional.relu(self.bn1(self.conv1(x))))
-        return functional.relu(self.bn2(y) + self.shortcut(x))
 
 
 class ResNetMask(nn.Module):

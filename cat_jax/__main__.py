@@ -10,7 +10,7 @@ COMMANDS = {
     "main": "Trains and evaluates one experiment.",
     "data": "Prepares a data set once.",
     "report": "Compares runs, or prints a table of the paper with their numbers.",
-    "weights.export": "Exports trained networks with a model card, or adversarial images.",
+    "weights.export": "Exports networks, adversarial images, or a submission to RobustBench.",
     "theory": "Computes the theorems of the paper for classifiers in the plane.",
 }
 

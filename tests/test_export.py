@@ -4,6 +4,7 @@ import importlib
 import json
 import logging
 import pathlib
+import runpy
 import shutil
 
 import jax
@@ -13,14 +14,15 @@ import small_runs
 from safetensors import numpy as safetensors_numpy
 from slow_cases import slow
 
-from cat_jax import networks, weights
+from cat_jax import data, networks, weights
 from cat_jax.cli import modes
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.experiment import settings
+from cat_jax.experiment.network import build_networks
 from cat_jax.storage import checkpoint, files, verify
 from cat_jax.storage.run_folder import RunFolder
-from cat_jax.weights import export, trained, weight_files
+from cat_jax.weights import Loaded, export, submission, trained, weight_files
 
 # What training writes beside the arrays of a checkpoint.
 META = {"num_devices": 1, "image_shape": [8, 8, 3], "class_names": [*"0123456789"]}
@@ -205,6 +207,89 @@ def test_statistics_and_normalisation_are_exported_and_a_mask_only_where_there_i
     text = others[0].read_text()
     assert "mean [0.4, 0.5, 0.6] and std [0.1, 0.2, 0.3] are applied inside" in text
     assert "Not evaluated yet" in text
+
+
+NORMALISED = {"classifier.mean": (0.4, 0.5, 0.6), "classifier.std": (0.1, 0.2, 0.3)}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name, side, fields",
+    [
+        ("SmallCNN", 8, {}),
+        ("WideResNet", 8, {"classifier.depth": 10, "classifier.widen_factor": 2} | NORMALISED),
+        pytest.param("PreActResNet18", 32, NORMALISED, marks=pytest.mark.slow),
+        pytest.param("ResNet18", 32, NORMALISED, marks=pytest.mark.slow),
+    ],
+)
+def test_the_class_of_a_submission_has_our_logits(name, side, fields, tmp_path):
+    """In a process without cat_jax it would too: the file imports PyTorch alone."""
+    torch = pytest.importorskip("torch")
+    config = settings.resolve(small_runs.quick_config(**{"classifier.name": name} | fields))
+    shape = (side, side, 3)
+    network, _ = build_networks(config, data.Spec(shape, 10, 0))
+    shapes = jax.eval_shape(network.init, jax.random.key(0), np.zeros((1, *shape), np.float32))
+    rng = np.random.default_rng(0)
+    variables = jax.tree.map(lambda x: rng.uniform(0.01, 0.1, x.shape).astype(np.float32), shapes)
+    run = trained.Trained(
+        Loaded(network, {"batch_stats": {}} | variables, tmp_path, "", {}),
+        *(None, config, "best", 1, shape),
+    )
+    file, code, *_ = submission.write(run, tmp_path, tmp_path / "model")
+    assert "cat_jax" not in code.read_text().split('"""')[2]
+    module = runpy.run_path(str(code))
+    model = module["load"](file)
+    images = rng.uniform(size=(3, *shape)).astype(np.float32)
+    expected = np.asarray(run.classifier.logits_fn(images))
+    with torch.no_grad():
+        logits = model(torch.tensor(images.transpose(0, 3, 1, 2))).numpy()
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+    assert model.mu.shape == model.sigma.shape == (3, 1, 1)
+    again = weights.load(file, image_shape=shape)
+    assert_same(
+        again, Loaded(network, jax.tree.map(np.asarray, run.classifier.variables), *again[2:])
+    )
+
+
+def test_a_submission_states_what_was_measured_and_what_is_missing(workdir, tmp_path, capsys):
+    pytest.importorskip("torch")
+    copy = shutil.copytree(workdir, tmp_path / "run", ignore=lambda *_: ["export"])
+    command = [f"--workdir={copy}", "--format=robustbench"]
+
+    def write():
+        assert export.main(command) == 0
+        paths = [pathlib.Path(path) for path in capsys.readouterr().out.split()]
+        assert [path.name for path in paths] == [
+            f"run_best.{end}" for end in ("pt", "py", "json", "md", "log")
+        ]
+        info, issue, log = (path.read_text() for path in paths[2:])
+        return json.loads(info), issue, log
+
+    info, issue, log = write()
+    natural, fgsm = files.read_json_lines(copy / "results.jsonl")[:2]
+    clean = f"{100 * natural['outcome']['accuracy']:.2f}" if fgsm else ""
+    missing = {name for name, value in info.items() if value == ""}
+    assert missing >= {"reported", "autoattack_acc"} and info["dataset"] == "synthetic"
+    assert info["eps"] == "0.15" and info["architecture"] == "SmallCNN"
+    assert info["name"] == "Calibrated Adversarial Training"
+    assert "not evaluated: " in issue and log.startswith("not evaluated: ")
+
+    lines = [copy_of(fgsm, "natural", 0.9, 64, 0), copy_of(fgsm, "apgd_ce", 0.5, 64, 58)]
+    lines += [copy_of(fgsm, "standard", 0.25, 64, 32), copy_of(fgsm, "standard", 0.1, 10, 9)]
+    files.write_json_lines(copy / "results.jsonl", lines)
+    info, issue, log = write()
+    assert (info["clean_acc"], info["autoattack_acc"]) == ("90.00", "25.00"), clean
+    assert "**Robust accuracy**: 25.00%" in issue and "seed 0, 64 test images" in issue
+    assert "initial accuracy: 90.00%\nAPGD-CE: 26 out of 58 successfully perturbed" in log
+    assert "robust accuracy after SQUARE: 25.00%" in log and fgsm["attacked"]["weights"] in log
+
+
+def copy_of(line, attack, accuracy, num_examples, num_attacked):
+    """A line of the same weights under another attack."""
+    conditions = line["conditions"] | {"attack": attack, "num_examples": num_examples}
+    conditions |= {"num_queries": 5000, "seed": 0, "subset": "all" if num_examples > 10 else "part"}
+    outcome = line["outcome"] | {"accuracy": accuracy, "num_attacked": num_attacked}
+    return {"attacked": line["attacked"], "conditions": conditions, "outcome": outcome}
 
 
 @pytest.mark.filterwarnings("ignore")

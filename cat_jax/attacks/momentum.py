@@ -146,7 +146,7 @@ def resize_and_pad(images: Array, keys: Array, *, probability: float, smallest: 
       images: [B, H, W, C].
       keys: [B], one for each image.
       probability: of a copy; other images are unchanged.
-      smallest: size of the smallest copy, as a share of the image's. The sizes are whole pixels.
+      smallest: size of the smallest copy, as a share of the image's. Sizes are rounded to pixels.
 
     Returns:
       Images, shaped as `images`, interpolated linearly.

@@ -3,6 +3,7 @@
     python -m cat_jax.weights.export --workdir=runs/digits --format=safetensors
     python -m cat_jax.weights.export --workdir=runs/digits --format=torch \\
         --adversarial=standard
+    python -m cat_jax.weights.export --workdir=runs/digits --format=robustbench
 
 The first command writes the classifier, the mask network and a model card to
 runs/digits/export/. `cat_jax.weights.load(FILE)` loads the classifier, and
@@ -12,6 +13,9 @@ torch is that of the authors of CAT ("state_dict", "state_dict_mask").
 The second command writes the adversarial images of an evaluation that kept them
 (--config.test.save_adversarial=float32), as AutoAttack and RobustBench read
 them: "adv_complete" and "x_test", float32 [N, C, H, W] in [0, 1], and "y_test".
+
+The third command writes a submission to RobustBench: the PyTorch weights with mu
+and sigma, their class, the model info, the text of the issue, and the log.
 """
 
 import argparse
@@ -32,6 +36,7 @@ from cat_jax.weights import (
     adversarial_images,
     model_card,
     pytorch_names,
+    submission,
     trained,
     weight_files,
 )
@@ -63,10 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--workdir", required=True, metavar="RUN", help="folder of the run")
-    formats = " or ".join(weight_files.SUFFIXES)
-    parser.add_argument(
-        "--format", required=True, choices=weight_files.SUFFIXES, metavar="FORMAT", help=formats
-    )
+    formats = [*weight_files.SUFFIXES, submission.FORM]
+    text = f"{', '.join(formats[:-1])} or {formats[-1]}"
+    parser.add_argument("--format", required=True, choices=formats, metavar="FORMAT", help=text)
     parser.add_argument(
         "--checkpoint",
         default="best",
@@ -85,9 +89,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> list[pathlib.Path]:
     folder = run_folder.named(options.workdir)
+    if options.adversarial and options.format == submission.FORM:
+        raise UsageError("--adversarial needs --format=safetensors or torch.")
     stem = _stem(options, folder)
     backend.check_devices()
     run = trained.load(folder.path, options.checkpoint)
+    if options.format == submission.FORM:
+        return submission.write(run, folder.path, stem)
     if not options.adversarial:
         return export(run, folder.path, options.format, stem)
     norm = run.config.test.norm
@@ -103,7 +111,8 @@ def _stem(options: argparse.Namespace, folder: RunFolder) -> pathlib.Path:
     if options.out:
         out = paths.local_path(options.out, "--out")
         files.check_writable_file(out, "--out")
-        return out.with_name(out.name.removesuffix(weight_files.SUFFIXES[options.format]))
+        suffix = weight_files.SUFFIXES.get(options.format, ".pt")
+        return out.with_name(out.name.removesuffix(suffix))
     tail = f"_{options.adversarial}" if options.adversarial else ""
     return folder.export_file(f"{folder.path.resolve().name}_{options.checkpoint}{tail}")
 
