@@ -1,9 +1,10 @@
 """Data sets in memory, the order of their batches, and augmentation on the device.
 
 Importing the file of a data set registers its record. To add a data set, add its line here.
-Augmentation is imported when it is first used, so that records can be read without JAX.
+Augmentation and corruption are imported at their first use, so that records can be read without JAX.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from cat_jax.data import cifar_images as cifar_images
@@ -24,16 +25,22 @@ from cat_jax.data.splits import balanced as balanced
 from cat_jax.data.splits import fingerprint as fingerprint
 from cat_jax.data.splits import split_validation as split_validation
 
+LAZY = {
+    **dict.fromkeys(("Augment", "crop_flip", "to_unit", "unchanged"), "augment"),
+    **dict.fromkeys(("JPEG", "KINDS", "SEVERITIES", "corrupt"), "corruptions"),
+}
 if TYPE_CHECKING:
     from cat_jax.data.augment import Augment as Augment
     from cat_jax.data.augment import crop_flip as crop_flip
     from cat_jax.data.augment import to_unit as to_unit
     from cat_jax.data.augment import unchanged as unchanged
+    from cat_jax.data.corruptions import JPEG as JPEG
+    from cat_jax.data.corruptions import KINDS as KINDS
+    from cat_jax.data.corruptions import SEVERITIES as SEVERITIES
+    from cat_jax.data.corruptions import corrupt as corrupt
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Augment", "crop_flip", "to_unit", "unchanged"):
-        from cat_jax.data import augment
-
-        return getattr(augment, name)
+    if name in LAZY:
+        return getattr(importlib.import_module(f"cat_jax.data.{LAZY[name]}"), name)
     raise AttributeError(f"module 'cat_jax.data' has no attribute {name!r}")

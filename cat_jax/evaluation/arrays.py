@@ -114,10 +114,10 @@ def evaluate(
 
 def _attacks(suite: str, epsilon: float, norm: str, num_queries: int) -> list[NamedAttack]:
     """The attacks of the words of a suite."""
-    if "curve" in suites.words(suite):
-        raise UsageError(
-            "The suite has 'curve'; expected attacks: `Evaluator.curve` has the radii."
-        )
+    others = {"curve": "`Evaluator.curve` has the radii", "corruptions": "`data.corrupt` has them"}
+    for word, instead in others.items():
+        if word in suites.words(suite):
+            raise UsageError(f"The suite has {word!r}; expected attacks: {instead}.")
     check_radius(norm, epsilon=epsilon)
     test: dict[str, Any] = default.get_config().test.to_dict()
     test |= dict(norm=norm, epsilon=float(epsilon), step_size=epsilon / 10, cw_epsilon=epsilon)

@@ -1,5 +1,6 @@
 """Attacks and checks each set of weights as a config asks."""
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from cat_jax.evaluation import result_lines
 from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.evaluation.other_images import corruptions
 from cat_jax.evaluation.result_lines import Part
 from cat_jax.evaluation.results import Place, Result, before
 from cat_jax.evaluation.transfer import Source, Transfer
@@ -100,6 +102,7 @@ class Examination:
             results[result.attack] = result
             result_parts.append(self._line(weights, result.conditions, result))
         result_parts += self._measure_curve(weights)
+        result_parts += self._measure_corruptions(weights)
         return Examined(result_parts, self._checks(weights, list(results.values())))
 
     def _attack(self, weights: Weights, named: NamedAttack, previous: Result | None) -> Result:
@@ -171,6 +174,19 @@ class Examination:
                 on_batch=on_batch,
             )
         return [self._line(weights, r.conditions, r) for r in results.values()]
+
+    def _measure_corruptions(self, weights: Weights) -> list[Part]:
+        """The lines for corrupted images, if the evaluation includes them."""
+        if not self._experiment.corruptions:
+            return []
+        number = len(data.KINDS) * len(data.SEVERITIES)
+        arguments = (self._evaluator, weights.variables, self._split, self._indices, self._seed)
+        parts: list[Part] = []
+        with terminal.Progress(f"{weights.name} corruptions", number, "set") as progress:
+            for result in corruptions(*arguments, functools.partial(self._place, weights)):
+                parts.append(self._line(weights, result.conditions, result))
+                progress.update(len(parts))
+        return parts
 
     def _common(self, num_images: int) -> Part:
         return result_lines.images_of(self._experiment, num_images, len(self._test.labels))

@@ -1,6 +1,5 @@
 """Transfer: attacks a classifier with the images that attacks found on other classifiers."""
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,10 +11,10 @@ import numpy as np
 from cat_jax import data, weights
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
-from cat_jax.evaluation import results
 from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.attacked_batch import ApplyFn
 from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.evaluation.other_images import on_other_images
 from cat_jax.evaluation.results import Place, Result
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes
@@ -128,14 +127,9 @@ class Transfer:
           place: files of the result, whose key has these conditions. If they hold the complete
             result, the source is not attacked.
         """
-        conditions = self.conditions(named)
-        blank = results.unknown(split.labels, indices)
-        record = processes.from_first(lambda: results.read(place, blank))
-        if np.any(record.flags == results.UNKNOWN):
-            split = split._replace(images=self.images(named, split, indices))
-        unchanged = NamedAttack(conditions["attack"], None)
-        result = evaluator(variables, unchanged, split, indices=indices, place=place)
-        return dataclasses.replace(result, conditions=conditions)
+        make_images = functools.partial(self.images, named, split, indices)
+        arguments = (self.conditions(named), split, indices, place, make_images)
+        return on_other_images(evaluator, variables, *arguments)
 
     def images(self, named: NamedAttack, split: data.Split, indices: np.ndarray) -> np.ndarray:
         """The images that an attack finds on the source, float32 [N, H, W, C].

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
+from cat_jax.experiment import suites
 from cat_jax.experiment.batch_statistics import check_batch_statistics
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks, evaluation_curve
 from cat_jax.experiment.method import build_method
@@ -51,6 +52,7 @@ class Experiment:
       augment: augmentation of the training images, the first operation of a step.
       attacks: attacks of the evaluation.
       curve: attack and radii of accuracy against epsilon; None: the evaluation has no curve.
+      corruptions: whether the evaluation includes corrupted images.
     """
 
     config: ConfigDict
@@ -66,6 +68,7 @@ class Experiment:
     augment: data.Augment
     attacks: list[NamedAttack]
     curve: tuple[NamedAttack, list[float]] | None
+    corruptions: bool
 
     def begin(self) -> TrainState:
         """Returns `init()`, the same bits, with a faster compilation, because it runs once."""
@@ -120,6 +123,7 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         AUGMENTATIONS[config.augment],
         evaluation_attacks(config),
         evaluation_curve(config),
+        "corruptions" in suites.words(config.evaluation),
     )
 
 

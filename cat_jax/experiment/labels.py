@@ -35,6 +35,8 @@ def attack(conditions: Conditions) -> str:
 
     For images that were found on other runs: "pgd20_transfer at 0.15 from digits_at".
     """
+    if "kind" in conditions:
+        return f"{conditions['kind']} of severity {conditions['severity']}"
     if "epsilon" not in conditions:
         return str(conditions["attack"])
     origin = f" from {source(conditions)}" if "source" in conditions else ""

@@ -103,6 +103,7 @@ def listed(config: ConfigDict) -> list[Listed]:
         "quick": [name for name in ("natural", "pgd20", "pgd20_unclipped") if name in by_name],
         "paper": ["natural", *(attack.name for attack in paper)],
         "curve": ["natural"],
+        "corruptions": ["natural"],
     }
     if standard:
         suites["standard"] = ["natural", *(attack.name for attack in standard)]

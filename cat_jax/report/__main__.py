@@ -20,7 +20,7 @@ from cat_jax.errors import Damaged, UsageError
 from cat_jax.paper import output, progress, references, runs
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.query import Query
-from cat_jax.report import details, tables, transfer_matrix
+from cat_jax.report import corruption_table, details, tables, transfer_matrix
 from cat_jax.storage import files, paths, run_folder
 
 NAMES = (*TABLES, "losses")
@@ -96,6 +96,7 @@ def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
     else:
         texts = [tables.runs_table(workdirs, references.of_run)]
         texts.append(transfer_matrix.transfer_text(workdirs))
+        texts.append(corruption_table.corruption_text(workdirs))
         print("\n\n".join(filter(None, texts)))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from cat_jax.experiment import labels
 from cat_jax.report import (
+    corruption_table,
     details,
     epsilon_curves,
     facts,
@@ -55,6 +56,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         skipped=round(sum(line.get("skipped", 0) for line in metrics)),
         accuracy=tables.runs_grid([workdir], references, width=1) if results else None,
         transfer=transfer_matrix.transfer_grids([workdir]),
+        corruptions=corruption_table.corruption_grids([workdir]),
         remarks=tables.remarks(workdir),
         costs=details.costs_grid(workdir),
         checks=checks,

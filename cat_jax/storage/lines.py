@@ -16,6 +16,8 @@ Line = Mapping[str, Any]
 PARTS = ("attacked", "conditions", "outcome")
 CURVE = "curve"  # Attack of the points of accuracy against epsilon, which tables do not show.
 
+CORRUPTION = "corruption"  # Attack of the lines of corrupted images.
+
 
 def has_conditions(line: Line) -> bool:
     """Whether a line has all three parts."""
@@ -37,9 +39,14 @@ def is_transfer(line: Line) -> bool:
     return "source" in line["conditions"]
 
 
+def is_corruption(line: Line) -> bool:
+    """Whether a line of results.jsonl is of corrupted images."""
+    return bool(line["conditions"]["attack"] == CORRUPTION)
+
+
 def is_in_tables(line: Line) -> bool:
-    """Whether tables of attacks show a line; curves and transfer have their own places."""
-    return not (is_curve(line) or is_transfer(line))
+    """Whether tables of attacks show a line; the three kinds above have their own places."""
+    return not (is_curve(line) or is_transfer(line) or is_corruption(line))
 
 
 def without_conditions(name: str, records: Sequence[Line]) -> str:
