@@ -1,7 +1,7 @@
 """Data sets in memory, the order of their batches, and augmentation on the device.
 
 Importing the file of a data set registers its record. To add a data set, add its line here.
-Augmentation and corruption are imported at their first use, so that records can be read without JAX.
+Augmentation and corruption are imported at their first use: records can be read without JAX.
 """
 
 import importlib
