@@ -97,6 +97,8 @@ def test_diversity_draws_for_each_image_and_stays_in_the_ball():
     )
     assert np.abs(adversarial - images).max() <= 0.1 + 1e-6
     assert adversarial.min() >= 0 and adversarial.max() <= 1
+    in_l1 = attack(images, LABELS, keys, norm="l1")
+    assert 0.05 < np.abs(in_l1 - images).sum((1, 2, 3)).max() <= 0.1 + 1e-6
     plain = attacks.mi_fgsm(FLOAT32, images, LABELS, keys, **BALL)
     assert np.any(np.abs(plain - adversarial) > 0.01)
 
@@ -119,7 +121,7 @@ def test_several_classifiers_are_attacked_as_one_that_is_compiled_once():
     "hyper, message",
     [
         (dict(num_steps=0), "num_steps=0; expected at least 1"),
-        (dict(norm="l1"), "norm is 'l1'; available: linf, l2"),
+        (dict(norm="l0"), "norm is 'l0'; available: linf, l2, l1"),
         (dict(diversity=1.5), r"diversity=1.5; expected \[0, 1\]"),
         (dict(resize=0.0), "resize=0; expected above 0"),
         (dict(momentum=-1.0), "momentum=-1.0; expected a number from 0"),

@@ -14,6 +14,7 @@ from cat_jax.attacks.arguments import (
     PixelRange,
     as_pixel_range,
     check_count,
+    check_norm,
     check_share,
     is_concrete,
     warn_of_short_path,
@@ -23,10 +24,8 @@ from cat_jax.attacks.balls import BALLS, finite
 from cat_jax.attacks.callables import as_loss
 from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.starts import per_example_keys
-from cat_jax.errors import UsageError, check_choice
+from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, Loss, Views
-
-NORMS = ("linf", "l2")
 
 
 def mi_fgsm(
@@ -66,7 +65,7 @@ def mi_fgsm(
       momentum: mu; 0: none, the basic iterative method.
       diversity: probability that a gradient is that of a resized copy; in [0, 1]. Static.
       resize: size of the smallest copy, as a share of the image's; in (0, 1]. Static.
-      norm: "linf", or "l2": the step is then along the velocity, step_size long. Static.
+      norm: "linf", "l2" or "l1", as for `pgd`: the step is then along the velocity. Static.
 
     Returns:
       Adversarial images, shaped as `images`: the last iterate. No gradient flows through them.
@@ -77,7 +76,7 @@ def mi_fgsm(
     Warns:
       UserWarning: if `num_steps` of `step_size` cannot reach the edge of the ball.
     """
-    check_choice("norm", norm, NORMS)
+    check_norm(norm)
     check_count(num_steps=num_steps)
     check_share(diversity=diversity, resize=resize)
     if is_concrete(momentum) and not np.all(np.asarray(momentum) >= 0):
@@ -131,11 +130,10 @@ def _climb(
         gradient = finite(jax.grad(total_loss)(candidate, step))
         size = jnp.sum(jnp.abs(gradient), axis=(1, 2, 3), keepdims=True)
         velocity = momentum * velocity + gradient / jnp.where(size > 0, size, 1.0)
-        moved = candidate + step_size * BALLS[norm].steepest(velocity)
+        moved = candidate + BALLS[norm].step(velocity, candidate, step_size, pixel_range)
         return project(moved, images, epsilon, pixel_range, norm), velocity
 
-    start = project(images, images, epsilon, pixel_range, norm)
-    adversarial, _ = lax.fori_loop(0, num_steps, ascend, (start, jnp.zeros_like(images)))
+    adversarial, _ = lax.fori_loop(0, num_steps, ascend, (images, jnp.zeros_like(images)))
     return lax.stop_gradient(adversarial)
 
 

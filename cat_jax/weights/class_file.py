@@ -57,7 +57,7 @@ def state_dict(loaded: Loaded, channels: int) -> dict[str, np.ndarray]:
         name: np.asarray(values, np.float32).reshape(-1, 1, 1)
         for name, values in (("mu", mean), ("sigma", std))
     }
-    return constants | pytorch_names.tostate_dict(loaded.network, loaded.variables)
+    return constants | pytorch_names.to_state_dict(loaded.network, loaded.variables)
 
 
 def _definitions() -> dict[str, str]:
