@@ -77,6 +77,8 @@ def test_suites_and_single_attacks_can_be_joined_and_bring_what_they_follow():
     assert names("standard") == CASCADE
     alone = ["natural", "apgd_ce", "apgd_t_alone", "fab_t_alone", "square", "standard_individual"]
     assert names("standard_individual") == alone
+    plus = ["plus_apgd_ce", "plus_apgd_dlr", "plus_fab", "plus_square", "plus_apgd_t", "plus"]
+    assert names("plus") == ["natural", *plus]
     assert names("none") == []
     assert names("quick") == ["natural", "pgd20"]
     paper = ["natural", "fgsm", "pgd20", "pgd100", "cw_inf", "square"]

@@ -1,6 +1,7 @@
 """The fast adaptive boundary attack (FAB): the nearest misclassified point, wherever it is."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -131,7 +132,9 @@ def fab_t_with_details(
 
     def attack(carry: tuple[Array, Array], targets: Array) -> tuple[tuple[Array, Array], Array]:
         adversarial, fooled = carry
-        nearest, distance = _nearest(logits_fn, images, labels, targets, wrong, norm=norm, **kwargs)
+        plane = functools.partial(_plane_of_target, logits_fn, labels, targets)
+        hyper = dict(start=images, norm=norm) | kwargs
+        nearest, distance = nearest_point(logits_fn, images, labels, plane, wrong, **hyper)
         accepted = ~fooled & (distance <= jnp.ravel(epsilon))
         adversarial = jnp.where(per_image(accepted), nearest, adversarial)
         return (adversarial, fooled | accepted), distance
@@ -141,31 +144,48 @@ def fab_t_with_details(
     return FabDetails(*lax.stop_gradient((adversarial, fooled, distances)))
 
 
-def _nearest(
+def _plane_of_target(
+    logits_fn: LogitsFn, labels: Array, targets: Array, candidate: Array
+) -> tuple[Array, Array]:
+    """The target's logit minus the true one, linearised: gradient [B, H, W, C], height [B]."""
+
+    def total_height(candidate: Array) -> tuple[Array, Array]:
+        logits = logits_fn(candidate)
+        height = _chosen(logits, targets) - _chosen(logits, labels)
+        return jnp.sum(height), height.astype(candidate.dtype)
+
+    return jax.grad(total_height, has_aux=True)(candidate)
+
+
+def nearest_point(
     logits_fn: LogitsFn,
     images: Array,
     labels: Array,
-    targets: Array,
+    plane: Callable[[Array], tuple[Array, Array]],
     wrong: Array,
     *,
+    start: Array,
     num_steps: int,
     beta: Array | float,
     norm: str,
     **kwargs: Any,
 ) -> tuple[Array, Array]:
-    """The nearest misclassified iterate on the way to `targets` [B], and its distance [B].
+    """The nearest misclassified iterate of one run of FAB, and its distance [B].
 
     `images` and infinity if there is none; `images` and 0 where they are `wrong` [B] already.
-    """
 
-    def total_height(candidate: Array) -> tuple[Array, Array]:
-        logits = logits_fn(candidate)
-        height = _chosen(logits, targets) - _chosen(logits, labels)
-        return jnp.sum(height), height.astype(images.dtype)
+    Args:
+      logits_fn, images, labels: as for `fab_t`.
+      plane: candidate -> (gradient [B, H, W, C], height [B]) of the boundary that it moves to.
+      wrong: [B], whether images are misclassified.
+      start: first candidate.
+      num_steps, beta, norm: as for `fab_t`.
+      **kwargs: other arguments of `fab_t`.
+    """
 
     def iterate(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         candidate, nearest, least = carry
-        normal, height = jax.grad(total_height, has_aux=True)(candidate)
+        normal, height = plane(candidate)
         moved = _move(candidate, images, finite(normal), height, norm=norm, **kwargs)
         fooled = ~losses.is_right(logits_fn(moved), labels)
         distance = _length(moved - images, norm)
@@ -175,7 +195,7 @@ def _nearest(
         return candidate, nearest, jnp.where(nearer, distance, least)
 
     least = jnp.where(wrong, 0.0, jnp.inf).astype(images.dtype)
-    _, nearest, least = lax.fori_loop(0, num_steps, iterate, (images, images, least))
+    _, nearest, least = lax.fori_loop(0, num_steps, iterate, (start, images, least))
     return nearest, least
 
 

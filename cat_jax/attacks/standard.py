@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from cat_jax.attacks.apgd import apgd, apgd_t
+from cat_jax.attacks.apgd import adversarial_logit_ratio, apgd, apgd_t
 from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count, check_norm
 from cat_jax.attacks.compose import Whole, worst_case
 from cat_jax.attacks.entry import Entry
@@ -14,6 +14,10 @@ from cat_jax.attacks.square import square
 from cat_jax.types import Array, LogitsFn
 
 L1_RESTARTS, L1_TARGETS = 5, 5  # AutoAttack's APGD-CE and APGD-T in L1.
+
+
+# APGD on the DLR loss, a member of AutoAttack's version "plus".
+apgd_dlr = functools.partial(apgd, loss=adversarial_logit_ratio)
 
 
 def standard(

@@ -155,11 +155,14 @@ def _pgd_has_converged(flags: Flags, settings: Groups) -> Finding | None:
 
 def _gradient_attacks_suffice(flags: Flags, threats: Groups) -> Finding | None:
     """Compares Square with the cascade before it, or with all other attacks in its ball."""
-    names = ("standard", "square", "standard_individual")
-    standard, square, worst = (_with_queries(name, flags) for name in names)
+    names = ("standard", "square", "standard_individual", "plus_square")
+    standard, square, worst, plus = (_with_queries(name, flags) for name in names)
     if standard and "fab_t" in flags:
         missed, others = flags["fab_t"] & ~flags[standard], ["APGD and FAB"]
         attacks = ["fab_t", standard]
+    elif plus and "plus_fab" in flags:
+        missed, others = flags["plus_fab"] & ~flags[plus], ["APGD and FAB"]
+        attacks = ["plus_fab", plus]
     elif square and (same_ball := _same_ball(square, flags, threats, {square, standard, worst})):
         missed, others = ~flags[square] & _correct_under_all(same_ball), list(same_ball)
         attacks = [square, *same_ball]
@@ -232,11 +235,16 @@ def _with_queries(name: str, flags: Flags) -> str:
 def _same_ball(
     attack: str, flags: Flags, threats: Groups, without: Collection[str]
 ) -> dict[str, np.ndarray]:
-    """The flags of the other attacks in the ball of `attack`, except natural and `without`."""
+    """The flags of the other attacks in the ball of `attack`, except natural and `without`.
+
+    Without those of AutoAttack's "plus" too, each of which includes those before it.
+    """
     return {
         name: correct
         for name, correct in flags.items()
-        if name not in {"natural", *without} and threats[name] == threats[attack]
+        if name not in {"natural", *without}
+        and threats[name] == threats[attack]
+        and not name.startswith("plus")
     }
 
 

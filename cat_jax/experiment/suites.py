@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "mi_fgsm": {"num_steps": 10},
     "apgd": {"num_steps": 100},
     "apgd_t": {"num_steps": 100, "num_targets": 9},
+    "fab": {"num_steps": 100},
     "fab_t": {"num_steps": 100, "num_targets": 9},
     "square": {"num_queries": STANDARD_QUERIES},
 }
@@ -93,8 +94,9 @@ def listed(config: ConfigDict) -> list[Listed]:
       UsageError: for a name that is neither a suite nor an attack.
     """
     paper, standard = _paper(config.test), _standard(config.test)
-    individual = _individual(standard, config.test)
-    by_name = {attack.name: attack for attack in [NATURAL, *paper, *standard, *individual]}
+    individual, plus = _individual(standard, config.test), _plus(standard, config.test)
+    every = [NATURAL, *paper, *standard, *individual, *plus]
+    by_name = {attack.name: attack for attack in every}
     # Also under their plain names: in a config with 1,000 queries square means square_q1000.
     counted = {name: _counted(name, config.test) for name in ("square", "standard")}
     by_name |= {name: by_name[full] for name, full in counted.items() if full in by_name}
@@ -105,9 +107,9 @@ def listed(config: ConfigDict) -> list[Listed]:
         "curve": ["natural"],
         "corruptions": ["natural"],
     }
-    if standard:
-        suites["standard"] = ["natural", *(attack.name for attack in standard)]
-        suites["standard_individual"] = ["natural", *(attack.name for attack in individual)]
+    cascades = {"standard": standard, "standard_individual": individual, "plus": plus}
+    for name, members in cascades.items():
+        suites[name] = ["natural", *(attack.name for attack in members)]
     by_name |= _registered(config.test, by_name, suites)
     attacks: dict[str, Listed] = {}
     for word in words(config.evaluation):
@@ -185,7 +187,9 @@ def _forward_passes(function: str, arguments: Mapping[str, Any]) -> int:
     run = steps + (3 if arguments.get("norm") == "l1" else 1)
     return {
         "apgd": 1 + run * arguments.get("num_restarts", 1),
+        "apgd_dlr": 1 + run * arguments.get("num_restarts", 1),
         "apgd_t": 1 + targets * run,
+        "fab": 1 + 2 * steps * arguments.get("num_restarts", 1),
         "fab_t": 1 + targets * 2 * steps,
     }.get(function, steps)
 
@@ -262,14 +266,34 @@ def _standard(settings: ConfigDict) -> list[Listed]:
 
 def _individual(standard: Sequence[Listed], settings: ConfigDict) -> list[Listed]:
     """Each attack of a cascade on all images, and last the worst case of each image."""
-    if not standard:
-        return []
     first, *others, square = (dataclasses.replace(attack, after="natural") for attack in standard)
     alone = [dataclasses.replace(attack, name=f"{attack.name}_alone") for attack in others]
     square = dataclasses.replace(square, name=_counted("square", settings))
     members = [first, *alone, square]
     names = tuple(attack.name for attack in members)
     return [*members, Listed(_counted("standard_individual", settings), worst_of=names)]
+
+
+def _plus(standard: Sequence[Listed], settings: ConfigDict) -> list[Listed]:
+    """AutoAttack's version "plus", whose last attack, FAB-T, has its name."""
+    first, *_, fab_t, square = standard
+    runs, targets = {**first.arguments, "num_restarts": 5}, {**fab_t.arguments}
+    members = [
+        ("apgd_ce", "apgd", runs),
+        ("apgd_dlr", "apgd_dlr", runs),
+        ("fab", "fab", runs),
+        ("square", square.function, square.arguments),
+        ("apgd_t", "apgd_t", targets),
+        ("", fab_t.function, targets),
+    ]
+    attacks, after = [], "natural"
+    for member, function, arguments in members:
+        name = "_".join(filter(None, ("plus", member)))
+        name = _counted(name, settings) if member in ("square", "") else name
+        queries = _forward_passes(function, arguments)
+        attacks.append(Listed(name, function, arguments, 0, after, queries))
+        after = name
+    return attacks
 
 
 def _square(name: str, settings: ConfigDict, after: str) -> Listed:
