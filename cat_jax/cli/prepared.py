@@ -17,7 +17,7 @@ from cat_jax.evaluation.transfer import Source, load_source
 from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.paper import references
-from cat_jax.report import corruption_table, details, tables, transfer_matrix
+from cat_jax.report import corruption_table, details, grids, tables, transfer_matrix
 from cat_jax.runtime import processes, registry
 from cat_jax.storage import disk_errors, run_folder
 from cat_jax.storage.run_folder import RunFolder
@@ -88,8 +88,8 @@ class PreparedRun(NamedTuple):
             return
         workdir = self.folder.path
         texts = [mask_text, details.checks_summary(workdir, sys.stdout)]
-        texts.append(transfer_matrix.transfer_text([workdir]))
-        texts.append(corruption_table.corruption_text([workdir]))
+        texts.append(grids.captioned(transfer_matrix.transfer_grids([workdir])))
+        texts.append(grids.captioned(corruption_table.corruption_grids([workdir])))
         texts.append(tables.runs_table([workdir], references.of_run))
         print("\n\n".join(filter(None, texts)))
 

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from cat_jax.experiment import labels
-from cat_jax.report import grids, tables
+from cat_jax.report import tables
 from cat_jax.report.grids import Grid
 from cat_jax.storage import lines
 
@@ -24,12 +24,6 @@ def corruption_grids(workdirs: Sequence[pathlib.Path]) -> list[Grid]:
                 place = conditions["kind"], conditions["severity"]
                 measured.setdefault(text, {})[place] = line["outcome"]["accuracy"]
     return [_grid(name, accuracies) for name, accuracies in measured.items()]
-
-
-def corruption_text(workdirs: Sequence[pathlib.Path]) -> str:
-    """`corruption_grids` as Markdown below their captions; "" if there are none."""
-    parts = corruption_grids(workdirs)
-    return "\n\n".join(f"{grid.caption}\n\n{grids.markdown_table(grid)}" for grid in parts)
 
 
 def _grid(name: str, accuracies: Accuracies) -> Grid:

@@ -1,13 +1,16 @@
 """Tables of text, as Markdown and as LaTeX."""
 
+import functools
 import itertools
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tabulate import tabulate
 
 from cat_jax.report.render import is_maths, render
+from cat_jax.runtime import terminal
 
 NAMES = {
     "fgsm": "FGSM",
@@ -59,6 +62,12 @@ def heading(metric: str) -> str:
 def markdown(grid: Grid) -> str:
     """The caption, the table, and one paragraph for each note."""
     return "\n\n".join([f"**{grid.caption}**", markdown_table(grid), *grid.notes])
+
+
+def captioned(grids: Sequence[Grid]) -> str:
+    """Each table below its caption, which is as wide as the terminal; "" without tables."""
+    wrap = functools.partial(textwrap.fill, width=terminal.width(), break_on_hyphens=False)
+    return "\n\n".join(f"{wrap(grid.caption)}\n\n{markdown_table(grid)}" for grid in grids)
 
 
 def markdown_table(grid: Grid) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cat_jax.experiment import labels
-from cat_jax.report import grids, tables
+from cat_jax.report import tables
 from cat_jax.report.grids import Grid
 from cat_jax.storage import lines
 
@@ -41,12 +41,6 @@ def transfer_grids(workdirs: Sequence[pathlib.Path]) -> list[Grid]:
             if (key := _attack(line["conditions"])) in attacks and not lines.is_transfer(line):
                 cells[key][ITSELF, name] = tables.cell(line["outcome"])
     return [_grid(attacks[key], cells[key]) for key in attacks]
-
-
-def transfer_text(workdirs: Sequence[pathlib.Path]) -> str:
-    """`transfer_grids` as Markdown below their captions; "" if there are none."""
-    matrices = transfer_grids(workdirs)
-    return "\n\n".join(f"{grid.caption}\n\n{grids.markdown_table(grid)}" for grid in matrices)
 
 
 def _grid(conditions: Mapping[str, Any], cells: Mapping[tuple[str, str], str]) -> Grid:
