@@ -17,7 +17,7 @@ CASCADE = ("apgd_ce", "apgd_t", "fab_t", "standard")  # AutoAttack's attacks, in
 SIGNIFICANCE = 0.01
 MAX_SQUARE_SHARE = 0.002  # AutoAttack warns from 0.2 points too.
 MAX_MISSED_SHARE = 0.005
-MAX_TRANSFER_SHARE = 0.02  # Honest networks of one architecture: at most 0.6%.
+MAX_TRANSFER_SHARE = 0.02  # Three honest networks on digits: at most 0.003.
 MAX_GAIN = 0.02  # Of PGD-100 over PGD-20, in accuracy.
 MIN_COUNT = 3  # Fewer images than this are chance, whatever their share.
 
