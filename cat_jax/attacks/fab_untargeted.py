@@ -116,7 +116,7 @@ def _nearest_plane(
 
     def consider(carry: tuple[Array, Array, Array], k: Array) -> tuple[Any, None]:
         normal, height, least = carry
-        (gradient,) = pull(jax.nn.one_hot(k, num_classes, dtype=logits.dtype) - own)
+        (gradient,) = pull(jax.nn.one_hot(k, num_classes, dtype=logits.dtype)[None] - own)
         gradient = finite(gradient)
         size = BALLS[DUAL[norm]].length(gradient)[:, 0, 0, 0] + LEAST
         distance = jnp.where(labels == k, jnp.inf, jnp.abs(heights[:, k]) / size)
