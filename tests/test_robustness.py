@@ -99,12 +99,13 @@ def test_another_number_of_queries_is_another_name():
 
 def test_in_an_l2_ball_there_are_the_attacks_that_know_it():
     l2 = {"threat.norm": "l2", "threat.epsilon": "0.5", "test.epsilon": None}
-    assert names("paper", **l2) == ["natural", "fgsm", "pgd20", "pgd100"]
+    assert names("paper", **l2) == ["natural", "fgsm", "pgd20", "pgd100", "square"]
+    assert names("standard", **l2) == CASCADE
     config = settings.resolve(small_runs.config(evaluation="pgd20", **l2))
     (pgd20,) = evaluation_attacks(config)
     assert (pgd20.conditions["norm"], pgd20.conditions["epsilon"]) == ("l2", 0.5)
-    with pytest.raises(UsageError, match="'standard'; available: none, quick, paper, curve, nat"):
-        names("standard", **l2)
+    with pytest.raises(UsageError, match="'cw_inf'; available: none, quick, paper, curve, corr"):
+        names("cw_inf", **l2)
 
 
 @pytest.mark.usefixtures("no_page")

@@ -133,7 +133,7 @@ def fab_t_with_details(
     def attack(carry: tuple[Array, Array], targets: Array) -> tuple[tuple[Array, Array], Array]:
         adversarial, fooled = carry
         plane = functools.partial(_plane_of_target, logits_fn, labels, targets)
-        hyper = dict(start=images, norm=norm) | kwargs
+        hyper: dict[str, Any] = dict(start=images, norm=norm) | kwargs
         nearest, distance = nearest_point(logits_fn, images, labels, plane, wrong, **hyper)
         accepted = ~fooled & (distance <= jnp.ravel(epsilon))
         adversarial = jnp.where(per_image(accepted), nearest, adversarial)

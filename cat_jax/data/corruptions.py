@@ -7,6 +7,7 @@ cat_jax only.
 
 import functools
 import io
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -121,11 +122,10 @@ def _filter(image: Array, weights: Array) -> Array:
     height, width, _ = image.shape
     padded = jnp.pad(image, ((RADIUS, RADIUS), (RADIUS, RADIUS), (0, 0)), mode="edge")
     weights = weights / jnp.sum(weights)
-    return sum(
-        weights[i, j] * padded[i : i + height, j : j + width]
-        for i in range(2 * RADIUS + 1)
-        for j in range(2 * RADIUS + 1)
-    )
+    total = jnp.zeros_like(image)
+    for i, j in itertools.product(range(2 * RADIUS + 1), repeat=2):
+        total += weights[i, j] * padded[i : i + height, j : j + width]
+    return total
 
 
 def _motion_blur(image: Array, key: Array, length: Array) -> Array:

@@ -31,10 +31,9 @@ class PreActBlock(nn.Module):
         self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(features)
         self.conv2 = nn.Conv2d(features, features, 3, padding=1, bias=False)
+        self.shortcut: nn.Module | None = None
         if stride != 1 or channels != features:
             self.shortcut = nn.Sequential(nn.Conv2d(channels, features, 1, stride, bias=False))
-        else:
-            self.shortcut = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
@@ -116,7 +115,7 @@ class WideBlock(nn.Module):
         self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(features)
         self.conv2 = nn.Conv2d(features, features, 3, padding=1, bias=False)
-        self.convShortcut = None
+        self.convShortcut: nn.Module | None = None
         if channels != features:
             self.convShortcut = nn.Conv2d(channels, features, 1, stride, bias=False)
 
