@@ -79,3 +79,34 @@ def test_more_runs_lose_no_success_and_stay_in_the_ball(norm, epsilon):
     np.testing.assert_allclose(thrice[fooled[0]], once[fooled[0]], atol=1e-6)
     assert LENGTHS[norm](np.asarray(thrice) - images).max() <= epsilon + 1e-6
     assert thrice.min() >= 0 and thrice.max() <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("norm, epsilon", [("linf", 0.2), ("l2", 0.8)])
+def test_it_fools_the_images_that_torchattacks_fools(norm, epsilon):
+    torch, torchattacks = (pytest.importorskip(name) for name in ("torch", "torchattacks"))
+    rng = np.random.default_rng(1)
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in ((18, 12), (12, 4))]
+    images = rng.uniform(size=(200, 3, 3, 2)).astype(np.float32)
+    logits_fn = Partial(two_layers, weights)
+    labels = np.asarray(logits_fn(images)).argmax(-1)
+
+    first = (
+        weights[0].reshape(3, 3, 2, 12).transpose(2, 0, 1, 3).reshape(18, 12)
+    )  # PyTorch's order.
+    linears = [torch.nn.Linear(*w.shape, bias=False) for w in weights]
+    for layer, weight in zip(linears, (first, weights[1]), strict=True):
+        layer.weight.data = torch.tensor(weight.T.copy())
+    model = torch.nn.Sequential(torch.nn.Flatten(), linears[0], torch.nn.Tanh(), linears[1])
+    names = {"linf": "Linf", "l2": "L2"}
+    hyper = dict(norm=names[norm], eps=epsilon, steps=20, n_restarts=1, multi_targeted=False)
+    nchw = torch.tensor(images).permute(0, 3, 1, 2).contiguous()
+    classes = torch.tensor(labels)
+    theirs = torchattacks.FAB(model, **hyper)(nchw, classes)
+    expected = model(theirs).argmax(1).numpy() == labels
+    hyper = dict(epsilon=epsilon, num_steps=20, num_restarts=1, norm=norm)
+    adversarial = attacks.fab(logits_fn, images, labels, KEY, **hyper)
+    right = np.asarray(logits_fn(adversarial)).argmax(-1) == labels
+    assert 0.1 < right.mean() < 0.9
+    assert np.mean(right != expected) <= 0.01
