@@ -188,6 +188,7 @@ def test_splitting_the_batch_changes_nothing(kind, float64):
         np.testing.assert_allclose(found, whole[part], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_apgd_splits_over_devices_by_the_sharding_of_its_input(float64):
     logits_fn, images, labels = problem()
     mesh = jax.sharding.Mesh(np.array(jax.devices()), (DEVICES,))

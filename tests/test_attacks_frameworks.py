@@ -16,6 +16,7 @@ import pytest
 from compilations import compiled_names
 from flax import nnx
 from jax.tree_util import Partial
+from slow_cases import all_slow_but
 
 from cat_jax import attacks
 
@@ -171,7 +172,9 @@ FRAMEWORKS = {
 }
 
 
-@pytest.fixture(params=FRAMEWORKS)
+@pytest.fixture(
+    params=all_slow_but(["plain", "linen", "nnx_module", "equinox", "haiku"], FRAMEWORKS)
+)
 def framework(request, float64):
     """Name, and checkpoint's weights -> `logits_fn`. Float64: rounding then flips no sign."""
     load, passed = FRAMEWORKS[request.param]()

@@ -39,9 +39,8 @@ def batch(dtype):
 HALVES = pytest.mark.parametrize("half", ["float16", slow("bfloat16")])
 CASES = [
     ("pgd", "float16"),
-    ("square", "bfloat16"),
     *(slow(name, "float16") for name in ATTACKS if name != "pgd"),
-    *(slow(name, "bfloat16") for name in ("pgd", "apgd", "fab_t", "standard")),
+    *(slow(name, "bfloat16") for name in ("pgd", "apgd", "fab_t", "square", "standard")),
 ]
 
 

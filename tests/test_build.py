@@ -23,7 +23,6 @@ NO_MASK = {"mask_net.name": "OnesMask"}
 # Tracing takes a second to ten: the fast tests trace each variant on some network.
 ALL = list(MODULES["digits"].VARIANTS)
 FAST = {("digits", variant) for variant in ALL} | {("mnist", "cat_cw"), ("mnist", "trades")}
-FAST |= {("preact_cifar100", "mart")}
 
 
 # Baselines keep their own published choices under either convention: see configs/default.py.

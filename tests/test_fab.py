@@ -217,6 +217,7 @@ def test_an_example_does_not_depend_on_its_batch(float64):
         )
 
 
+@pytest.mark.slow
 def test_it_splits_over_devices_by_the_sharding_of_its_input(float64):
     logits_fn, images, labels = problem()
     mesh = jax.sharding.Mesh(np.array(jax.devices()), (DEVICES,))

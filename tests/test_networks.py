@@ -42,7 +42,7 @@ def test_number_of_parameters(module, shape, count):
 
 INITIALISED = [
     (networks.SmallCNN(), MNIST),
-    (networks.SmallMask(), MNIST),
+    slow(networks.SmallMask(), MNIST),
     slow(networks.PreActResNet18(), CIFAR),
     slow(networks.ResNetMask(), CIFAR),
     (networks.WideResNet(depth=10, widen_factor=4), CIFAR),

@@ -271,6 +271,7 @@ def test_more_queries_are_never_worse_and_share_one_compilation(batch, logits_fn
     assert counts[0] < counts[-1] < 16
 
 
+@pytest.mark.slow
 def test_the_search_splits_over_devices_by_the_sharding_of_its_input(batch, logits_fn, whole):
     mesh = jax.sharding.Mesh(np.array(jax.devices()), (DEVICES,))
     split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(DEVICES))
@@ -279,13 +280,14 @@ def test_the_search_splits_over_devices_by_the_sharding_of_its_input(batch, logi
     check_same(shared, whole)
 
 
-@pytest.mark.parametrize("num_keys", [None, 16])
+@pytest.mark.parametrize("num_keys", [slow(None), 16])
 def test_square_uses_no_key_twice(batch, logits_fn, num_keys):
     with jax.debug_key_reuse(True):
         key = jax.random.key(2) if num_keys is None else jax.random.split(jax.random.key(2), 16)
         SEARCH(logits_fn, *batch, key, num_queries=3)
 
 
+@pytest.mark.slow
 def test_no_gradient_flows_through_the_search(batch, logits_fn):
     images, labels = batch
 
@@ -298,6 +300,7 @@ def test_no_gradient_flows_through_the_search(batch, logits_fn):
     assert all((g == 0).all() for g in jax.tree.leaves(gradients))
 
 
+@pytest.mark.slow
 def test_square_follows_the_dtype_of_the_images(whole, float64, batch, logits_fn):
     images, labels = batch
     double = SEARCH(logits_fn, images.astype(np.float64), labels, KEYS)
