@@ -232,7 +232,7 @@ def test_a_start_of_its_own_radius_is_refused_in_l2():
         ({"optimizer.name": "lion"}, "available: sgd, adam"),
         ({"augment": "mixup"}, "available: none, crop_flip"),
         ({"validation.chosen_by": "natural"}, "available: sum, robust"),
-        ({"evaluation": "all"}, "available: none, quick, paper, curve, standard"),
+        ({"evaluation": "all"}, "available: none, quick, paper, curve"),
         ({"dataset": "svhn"}, "available: cifar10"),
         ({"num_validation": 9999}, "has 256 training examples"),
         ({"method.name": "at"}, "set config.mask_net.name to OnesMask"),
