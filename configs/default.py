@@ -92,8 +92,8 @@ def get_config() -> ConfigDict:
     config.mask_optimizer = _optimizer()
     config.validation = _validation()
 
-    # Attacks on the test split (sec. 5.1): paper, standard (AutoAttack), quick, curve, none, names
-    # of attacks, or several of these: "paper,standard", "natural,square".
+    # Attacks on the test split (sec. 5.1): paper, standard (AutoAttack), rand, quick, curve, none,
+    # names of attacks, or several of these: "paper,standard", "natural,square".
     config.evaluation = "paper"
     config.test = _test()
 

@@ -3,14 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+import robust_digits
 from compilations import compiled_names
 from jax import lax
 from jax.tree_util import Partial
+from robust_digits import EPSILON, network
 from slow_cases import slow
 
-from cat_jax import checks, data, losses
+from cat_jax import checks
 from cat_jax.checks import findings
 from cat_jax.checks.classifier import radii_to_one
 from cat_jax.errors import UsageError
@@ -21,52 +22,17 @@ NAMES = (
     "repeatable_logits independent_of_batch nonzero_gradients more_starts_are_stronger "
     "larger_epsilon_is_stronger epsilon_one_fools_all"
 ).split()
-EPSILON = 0.1
 KEY = jax.random.key(0)
 
 
-def network(weights, images):
-    """Two layers, without biases."""
-    first, second = weights
-    return jnp.tanh(images.reshape(len(images), -1) @ first) @ second
+@pytest.fixture(scope="module")
+def batch():
+    return robust_digits.batch()
 
 
 @pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
-
-
-@pytest.fixture(scope="module")
-def batch(digits):
-    few = digits.test.first(64)
-    return data.to_unit(few.images), few.labels
-
-
-@pytest.fixture(scope="module")
-def weights(digits):
-    """Trained against one step of 1.25 epsilon, from a random start."""
-    images, labels = (
-        jnp.asarray(data.to_unit(digits.train.images)),
-        jnp.asarray(digits.train.labels),
-    )
-    optimizer = optax.adam(3e-3)
-
-    def loss(weights, x, y):
-        return jnp.mean(losses.cross_entropy(network(weights, x), y))
-
-    def step(carry, key):
-        weights, state = carry
-        indices = jax.random.randint(key, (256,), 0, len(labels))
-        x, y = images[indices], labels[indices]
-        noise = jax.random.uniform(key, x.shape, x.dtype, -EPSILON, EPSILON)
-        move = noise + 1.25 * EPSILON * jnp.sign(jax.grad(loss, 1)(weights, x + noise, y))
-        x = jnp.clip(x + jnp.clip(move, -EPSILON, EPSILON), 0, 1)
-        updates, state = optimizer.update(jax.grad(loss)(weights, x, y), state)
-        return (optax.apply_updates(weights, updates), state), None
-
-    start = [0.1 * jax.random.normal(KEY, shape) for shape in [(64, 64), (64, 10)]]
-    train = jax.jit(lambda carry: lax.scan(step, carry, jax.random.split(KEY, 400))[0])
-    return train((start, optimizer.init(start)))[0]
+def weights():
+    return robust_digits.trained()
 
 
 # What may be done to the images before the network, and to its logits behind it.
@@ -215,7 +181,7 @@ def test_an_untrained_network_does_not_pass(weights, batch, seed):
 @pytest.mark.parametrize(
     "mask, words",
     [
-        ({"front": quantised}, "the input is quantised"),
+        ({"front": quantised}, "attacks.straight_through"),
         ({"back": steep}, "logits too far apart"),
         ({"back": sigmoid}, "jnp.log(mean(softmax))"),
     ],

@@ -13,6 +13,8 @@ import numpy as np
 from cat_jax import objectives
 from cat_jax.attacks.apgd import adversarial_logit_ratio, apgd, apgd_t
 from cat_jax.attacks.arguments import check_radius
+from cat_jax.attacks.ddn import ddn
+from cat_jax.attacks.fmn import fmn
 from cat_jax.attacks.pgd import cw_linf, fgsm, friendly_pgd, pgd
 from cat_jax.attacks.square import square, square_with_queries
 from cat_jax.errors import UsageError
@@ -25,6 +27,9 @@ LOSSES: dict[Any, str] = {
     objectives.AdversarialMargin: "margin",
     adversarial_logit_ratio: "logit_ratio",
 }
+# Attacks that minimise the distance, and their norms where no argument has it. Their epsilon is the
+# largest distance that counts, so that one run has the results at all smaller radii.
+MINIMUM_NORM: dict[AttackFn, str] = {fmn: "linf", ddn: "l2"}
 
 
 def square_counted(
@@ -74,7 +79,8 @@ def describe(attack: AttackFn) -> dict[str, Any]:
             f"The attack {name} has epsilon={epsilon}; expected one number: give the attack an "
             f"argument epsilon, and name it as functools.partial({name}, epsilon=8 / 255)."
         )
-    conditions: dict[str, Any] = {"norm": "linf", "clipped": True, "restarts": 1}
+    norm = MINIMUM_NORM.get(function, "linf")
+    conditions: dict[str, Any] = {"norm": norm, "clipped": True, "restarts": 1}
     if "attack" in values:
         conditions |= parts[0]
     elif parts:

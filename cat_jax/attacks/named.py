@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from cat_jax.attacks import closures, programs
-from cat_jax.attacks.conditions import AttackFn, describe, parts_of, unwrap
+from cat_jax.attacks.conditions import MINIMUM_NORM, AttackFn, describe, parts_of, unwrap
 from cat_jax.errors import UsageError
 
 
@@ -55,6 +55,11 @@ class NamedAttack(NamedTuple):
         except _Unknown:
             return None
 
+    @property
+    def is_minimum_norm(self) -> bool:
+        """Does the attack look for the nearest adversarial image?"""
+        return self.attack is not None and unwrap(self.attack)[0] in MINIMUM_NORM
+
     def chain(self) -> "list[NamedAttack]":
         """The cascade up to this attack, in the order of the attacks."""
         return [*(self.after.chain() if self.after else ()), self]
@@ -71,6 +76,8 @@ class NamedAttack(NamedTuple):
 
     def at(self, epsilon: Any) -> "NamedAttack":
         """The attack at another radius; its step size keeps its ratio to the radius.
+
+        An attack that minimises the distance keeps its step size.
 
         Args:
           epsilon: the radius, a number or a scalar that is traced.
@@ -107,7 +114,7 @@ def _at(attack: AttackFn, epsilon: Any, ratio: Any) -> AttackFn:
         arguments["attacks"] = parts
     else:
         arguments["epsilon"] = epsilon
-        if "step_size" in arguments:
+        if "step_size" in arguments and function not in MINIMUM_NORM:
             arguments["step_size"] = arguments["step_size"] * ratio
     return functools.partial(function, *getattr(attack, "args", ()), **arguments)
 

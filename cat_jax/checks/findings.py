@@ -146,7 +146,7 @@ def repeatable_logits(logits: np.ndarray, repeated: np.ndarray) -> Finding:
     same, gap = _compare(logits, repeated)
     meaning = (
         "The classifier is random or keeps a state: an accuracy is one sample, and attacks follow "
-        "noise. Average logits and gradients over many samples (EOT)."
+        "noise. Attack the mean over many draws (EOT): attacks.expectation(logits_fn_with_key, 20)."
     )
     return finding("repeatable_logits", same, f"On the same batch twice, {gap}.", meaning)
 
@@ -157,7 +157,7 @@ def independent_of_batch(logits: np.ndarray, elsewhere: np.ndarray) -> Finding:
     meaning = (
         "The answer for an image depends on its position or on the other images in the batch: "
         "batch norm in training mode, or noise (from a fixed key, if repeatable_logits passes). "
-        "Evaluate in inference mode; average over fresh noise (EOT)."
+        "Evaluate in inference mode; for fresh noise, attack attacks.expectation (EOT)."
     )
     number = f"At another position among other images, {gap}."
     return finding("independent_of_batch", same, number, meaning)
@@ -189,8 +189,8 @@ def nonzero_gradients(flat: np.ndarray, stepped: np.ndarray) -> Finding:
     if 2 * stepped.sum() > flat.sum():
         meaning = (
             "Gradient attacks get no signal there. Only large changes of an image change its "
-            "logits: the input is quantised. Give round(x) the gradient of the identity, "
-            "x + stop_gradient(round(x) - x) (BPDA), and also attack without gradients (Square)."
+            "logits: the input is quantised. Give the rounding f the gradient of the identity, "
+            "attacks.straight_through(f) (BPDA), and also attack without gradients (Square)."
         )
     return finding("nonzero_gradients", flat.mean() <= MAX_ZERO_SHARE, number, meaning)
 

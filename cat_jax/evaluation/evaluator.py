@@ -1,5 +1,6 @@
 """Accuracy under attack: one flag per image and attack, saved on disk, averaged once."""
 
+import dataclasses
 import functools
 import math
 import time
@@ -16,7 +17,9 @@ from cat_jax.data import Split, padded_batches
 from cat_jax.evaluation import results
 from cat_jax.evaluation.attacked_batch import ApplyFn, attack_batch
 from cat_jax.evaluation.images import (
+    SLACK,
     Images,
+    distances_of,
     excess_of,
     natural_images,
     open_images,
@@ -121,14 +124,28 @@ class Evaluator:
 
         The step size of the attack keeps its ratio to the radius. Each radius attacks the images
         that survived the smaller ones, because its ball contains theirs: accuracies never rise.
+        An attack that minimises the distance, `fmn` or `ddn`, runs once, at the largest radius.
 
         Args:
           variables, split, indices: as for a call.
           named: the attack, at any radius above 0; its function must accept a traced radius.
           epsilons: the radii.
-          places: files of the evaluation at each radius.
+          places: files of the evaluation at each radius; an attack that minimises the distance
+            writes those of the largest.
           on_batch: as for a call; counts the images of all radii together.
         """
+        if named.is_minimum_norm:
+            radii = sorted({float(epsilon) for epsilon in epsilons})
+            place = (places or {}).get(radii[-1])
+            farthest = self(
+                variables,
+                named.at(radii[-1]),
+                split,
+                indices=indices,
+                place=place,
+                on_batch=on_batch,
+            )
+            return {radius: _within(farthest, named.at(radius)) for radius in radii}
         results_at: dict[float, Result] = {}
         attack, size, before = self._compile(named), self._size(self._batch_size), None
         for i, point in enumerate(named.along(epsilons)):
@@ -167,6 +184,7 @@ class Evaluator:
             right, queries, adversarial = jax.device_get(outputs)
             excess = excess_of(name, conditions, batch.images, adversarial)
             record.flags[new], record.queries[new] = right[:count], queries[:count]
+            record.distances[new] = distances_of(conditions, batch.images, adversarial)[:count]
             if images is not None:
                 rounds = job.keep == "uint8"
                 stored = to_bytes(adversarial, batch.images, conditions) if rounds else adversarial
@@ -182,7 +200,8 @@ class Evaluator:
             record = self._save(job.place, record)
         ends = (record.seconds, record.excess, record.origin)
         adversarial = None if images is None else images.array
-        return Result(name, conditions, record.flags == 1, record.queries, adversarial, *ends)
+        arrays = (record.flags == 1, record.queries, record.distances, adversarial)
+        return Result(name, conditions, *arrays, *ends)
 
     def _save(self, place: Place | None, record: Record) -> Record:
         """Adds the origin to a record, and writes it if there is a place."""
@@ -216,6 +235,13 @@ class Evaluator:
             if identity is not None:
                 self._compiled[identity, named.queries] = compiled
         return compiled
+
+
+def _within(result: Result, named: NamedAttack) -> Result:
+    """The result of an attack that minimises the distance, at a radius that is not larger."""
+    epsilon = named.conditions["epsilon"]
+    is_farther = result.distances > epsilon + SLACK * max(epsilon, 1.0)
+    return dataclasses.replace(result, conditions=named.conditions, flags=result.flags | is_farther)
 
 
 def _add(on_batch: Callable[[int], object], num_before: int, num_done: int) -> None:

@@ -25,15 +25,11 @@ def excess_of(
     Raises:
       RuntimeError: if that is more than rounding, because the accuracy is then invalid.
     """
-    natural, candidate = _unit(images), adversarial.astype(np.float64)
-    delta = np.abs(candidate - natural)
-    norm, epsilon = conditions.get("norm"), conditions.get("epsilon", 0.0)
-    if norm == "l2":
-        delta = np.sqrt(np.sum(np.square(delta), axis=(1, 2, 3)))
-    elif norm == "l1":  # Rounding of each pixel adds up: relative to the radius.
-        delta = np.sum(delta, axis=(1, 2, 3)) / max(epsilon, 1.0)
-        epsilon = min(epsilon, 1.0)
-    excess = float(np.max(delta)) - epsilon
+    epsilon, candidate = conditions.get("epsilon", 0.0), adversarial.astype(np.float64)
+    farthest = float(np.max(distances_of(conditions, images, adversarial)))
+    if conditions.get("norm") == "l1":  # Rounding of each pixel adds up: relative to the radius.
+        farthest, epsilon = farthest / max(epsilon, 1.0), min(epsilon, 1.0)
+    excess = farthest - epsilon
     if conditions.get("clipped", True):
         excess = max(excess, float(-np.min(candidate)), float(np.max(candidate)) - 1.0)
     if not excess <= SLACK:  # Written as `not <=` so that NaN fails too.
@@ -42,6 +38,16 @@ def excess_of(
             f"expected at most {SLACK:.0e}, because its accuracy is invalid otherwise."
         )
     return excess
+
+
+def distances_of(
+    conditions: Mapping[str, Any], images: np.ndarray, adversarial: np.ndarray
+) -> np.ndarray:
+    """How far each image was moved in the norm of the attack, float64 [N]."""
+    delta = np.abs(adversarial.astype(np.float64) - _unit(images)).reshape(len(images), -1)
+    if (norm := conditions.get("norm")) == "l2":
+        return np.sqrt(np.sum(np.square(delta), axis=1))
+    return np.sum(delta, axis=1) if norm == "l1" else np.max(delta, axis=1)
 
 
 def to_bytes(

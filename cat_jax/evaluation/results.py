@@ -22,6 +22,7 @@ class Record(NamedTuple):
     Attributes:
       flags: int8 [N], 1 if the classifier is still correct, 0 if not, UNKNOWN before the attack.
       queries: int32 [N], forward passes of the attack on each image; 0: not attacked.
+      distances: float64 [N], how far the attack moved each image, in its norm; 0: not attacked.
       stored: bool [N], whether the file of adversarial images contains this one.
       labels, indices: int32 [N], labels of the images and their indices in the test split.
       seconds: time of the attack, over all sessions.
@@ -31,6 +32,7 @@ class Record(NamedTuple):
 
     flags: np.ndarray
     queries: np.ndarray
+    distances: np.ndarray
     stored: np.ndarray
     labels: np.ndarray
     indices: np.ndarray
@@ -61,6 +63,7 @@ def unknown(labels: np.ndarray, indices: np.ndarray) -> Record:
     return Record(
         flags=np.full(num_images, UNKNOWN, np.int8),
         queries=np.zeros(num_images, np.int32),
+        distances=np.zeros(num_images),
         stored=np.zeros(num_images, bool),
         labels=np.asarray(labels, np.int32),
         indices=np.asarray(indices, np.int32),
@@ -80,13 +83,13 @@ def read(place: Place | None, blank: Record, *, images_lost: bool = False) -> Re
         return blank
     try:
         with open(place.record, "rb") as stream, np.load(stream) as archive:
-            fields: dict[str, Any] = {name: archive[name] for name in Record._fields[:5]}
+            fields: dict[str, Any] = {name: archive[name] for name in Record._fields[:6]}
             fields |= {name: float(archive[name]) for name in ("seconds", "excess")}
             origin, key = json.loads(str(archive["origin"])), str(archive["key"])
     except Exception:  # Because a damaged archive can raise almost any error.
         return blank
     record = Record(**fields, origin=origin)
-    is_same = all(a.shape == b.shape for a, b in zip(record[:5], blank[:5], strict=True))
+    is_same = all(a.shape == b.shape for a, b in zip(record[:6], blank[:6], strict=True))
     if key != place.key or not is_same or not np.array_equal(record.indices, blank.indices):
         return blank
     return record._replace(stored=blank.stored) if images_lost else record
@@ -111,6 +114,7 @@ class Result:
       conditions: arguments of the attack, as `NamedAttack.conditions` returns them.
       flags: bool [N], True where the classifier is still correct.
       queries: int32 [N], forward passes of the attack on each image; 0: not attacked.
+      distances: float64 [N], how far the attack moved each image, in its norm.
       adversarial: [N, H, W, C], float32 or uint8, if the caller keeps images, else None; images
         that were not attacked are those of the previous attack.
       seconds: time of the attack, compilation included.
@@ -122,6 +126,7 @@ class Result:
     conditions: Mapping[str, Any]
     flags: np.ndarray
     queries: np.ndarray
+    distances: np.ndarray
     adversarial: np.ndarray | None
     seconds: float
     excess: float

@@ -66,6 +66,7 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "cw_linf": {"num_steps": 30},
     "mi_fgsm": {"num_steps": 10},
     "apgd": {"num_steps": 100},
+    "apgd_dlr": {"num_steps": 100},
     "apgd_t": {"num_steps": 100, "num_targets": 9},
     "fab": {"num_steps": 100},
     "fab_t": {"num_steps": 100, "num_targets": 9},
@@ -95,7 +96,8 @@ def listed(config: ConfigDict) -> list[Listed]:
     """
     paper, standard = _paper(config.test), _standard(config.test)
     individual, plus = _individual(standard, config.test), _plus(standard, config.test)
-    every = [NATURAL, *paper, *standard, *individual, *plus]
+    rand = _rand(standard)
+    every = [NATURAL, *paper, *standard, *individual, *plus, *rand]
     by_name = {attack.name: attack for attack in every}
     # Also under their plain names: in a config with 1,000 queries square means square_q1000.
     counted = {name: _counted(name, config.test) for name in ("square", "standard")}
@@ -107,7 +109,7 @@ def listed(config: ConfigDict) -> list[Listed]:
         "curve": ["natural"],
         "corruptions": ["natural"],
     }
-    cascades = {"standard": standard, "standard_individual": individual, "plus": plus}
+    cascades = {"standard": standard, "standard_individual": individual, "plus": plus, "rand": rand}
     for name, members in cascades.items():
         suites[name] = ["natural", *(attack.name for attack in members)]
     by_name |= _registered(config.test, by_name, suites)
@@ -294,6 +296,15 @@ def _plus(standard: Sequence[Listed], settings: ConfigDict) -> list[Listed]:
         attacks.append(Listed(name, function, arguments, 0, after, queries))
         after = name
     return attacks
+
+
+def _rand(standard: Sequence[Listed]) -> list[Listed]:
+    """AutoAttack's version for random defences (`attacks.rand`)."""
+    first = standard[0]
+    return [
+        first,
+        dataclasses.replace(first, name="apgd_dlr", function="apgd_dlr", after=first.name),
+    ]
 
 
 def _square(name: str, settings: ConfigDict, after: str) -> Listed:
