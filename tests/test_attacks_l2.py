@@ -52,6 +52,7 @@ def test_l2_pgd_stays_in_the_ball_and_in_the_pixel_range(setting):
     assert found.min() >= 0 and found.max() <= 1
 
 
+@pytest.mark.slow
 def test_uniform_noise_fills_the_l2_ball_and_belongs_to_its_example():
     images = jnp.zeros((4000, 2, 2, 1))
     keys = jax.random.split(KEY, 4000)

@@ -191,6 +191,7 @@ def test_a_finding_names_its_remedy(weights, batch, mask, words):
     assert any(words in text for text in texts), texts
 
 
+@pytest.mark.slow
 def test_fresh_noise_is_seen(weights, batch):
     found = examine(Partial(fresh_noise, weights), batch)
     assert {"repeatable_logits", "independent_of_batch"} <= failed(found), found

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from compilations import compiled_names
 from flax import linen as nn
+from slow_cases import slow
 
 from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
@@ -198,7 +199,7 @@ def test_a_cascade_without_survivors_is_over(variables, split):
     assert result.num_attacked == 0 and result.mean_queries == 0.0
 
 
-@pytest.mark.parametrize("keep", ["float32", "uint8"])
+@pytest.mark.parametrize("keep", ["float32", slow("uint8")])
 def test_kept_images_are_written_in_place_and_survive_a_stop(variables, split, tmp_path, keep):
     def stop(count):
         raise KeyboardInterrupt

@@ -169,6 +169,7 @@ def test_the_flags_of_a_command_train_and_evaluate(tmp_path, capsys, monkeypatch
     assert {record["attacked"]["step"] for record in records} == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
     config = small_runs.quick_config(average_decay=0.9, num_steps=3)

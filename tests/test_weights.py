@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_runs
+from slow_cases import slow
 
 from cat_jax import networks, weights
 from cat_jax.cli import modes
@@ -73,11 +74,11 @@ def buffers(*names):
     [
         ("", ("mu", "sigma")),  # RobustBench.
         ("module.", ("module.mu", "module.sigma")),  # The same under DataParallel.
-        ("module.model.", ("module.normalize.mean", "module.normalize.std")),
+        slow("module.model.", ("module.normalize.mean", "module.normalize.std")),
         ("1.module.", ("0.mean", "0.std")),  # Sequential(Normalize, DataParallel).
         ("net.", ("mu", "sigma")),  # Any name of a module around the network.
-        ("net.module.", ("net.mu", "net.sigma")),
-        ("model.", ("mean", "std")),
+        slow("net.module.", ("net.mu", "net.sigma")),
+        slow("model.", ("mean", "std")),
     ],
 )
 def test_published_wrappings_and_normalisers_are_understood(prefix, constants, wide, tmp_path):
