@@ -4,6 +4,7 @@ RobustBench asks for these parts in the section "Adding a new model" of its READ
 template of an issue, "New Model(s)".
 """
 
+import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -77,7 +78,7 @@ def write(run: Trained, workdir: pathlib.Path, stem: pathlib.Path) -> list[pathl
     weight_files.save_torch(paths[0], state_dict(run.classifier, run.image_shape[-1]))
     cascade = _cascade(run, workdir)
     info = _info(run, cascade)
-    texts = [code, files.json_text(info)]
+    texts = [code, json.dumps(info, indent=2, allow_nan=False) + "\n"]
     texts += [_issue(run, info, cascade, paths), _log(cascade)]
     for path, text in zip(paths[1:], texts, strict=True):
         files.write_text(path, text)
