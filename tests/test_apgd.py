@@ -213,6 +213,7 @@ def test_apgd_is_at_least_as_strong_as_pgd(float64):
         assert found.best_loss.mean() > 0.999 * max(x.mean() for x in ends)
 
 
+@pytest.mark.slow
 def test_restarts_never_lose_a_success_and_use_other_starts(float64):
     logits_fn, images, labels = problem()
     hyper = dict(epsilon=0.02, num_steps=1)

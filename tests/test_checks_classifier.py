@@ -9,7 +9,6 @@ from compilations import compiled_names
 from jax import lax
 from jax.tree_util import Partial
 from robust_digits import EPSILON, network
-from slow_cases import slow
 
 from cat_jax import checks
 from cat_jax.checks import findings
@@ -235,7 +234,8 @@ def test_the_same_key_gives_the_same_findings(weights, batch):
     assert examine(logits_fn, batch) == examine(logits_fn, batch)
 
 
-@pytest.mark.parametrize("num_classes, pixel_range", [slow(2, None), (3, (0.0, 1.0))])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes, pixel_range", [(2, None), (3, (0.0, 1.0))])
 def test_few_classes_and_one_compilation_for_two_checkpoints(num_classes, pixel_range):
     def linear(weights, images):
         return (images - 0.5).reshape(len(images), -1) @ weights

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.tree_util import Partial
-from slow_cases import slow
 
 from cat_jax import attacks, checks
 from cat_jax.attacks import NamedAttack
@@ -47,12 +46,13 @@ class Model(nnx.Module):
         return linear(self.weights[...], images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [
         dict(batch_size=7),
-        slow(dict(logits_fn=lambda x: linear(WEIGHTS, x))),
-        slow(dict(logits_fn=Model())),
+        dict(logits_fn=lambda x: linear(WEIGHTS, x)),
+        dict(logits_fn=Model()),
     ],
     ids=["batch size", "closure", "NNX"],
 )

@@ -248,6 +248,7 @@ def test_plain_functions_and_one_compilation_for_every_checkpoint():
     assert not names
 
 
+@pytest.mark.slow
 def test_it_can_be_compiled_and_other_ranges_and_radius_zero(float64):
     logits_fn, images, labels = problem()
     attack = functools.partial(fab_t, logits_fn, key=KEY, num_steps=10)
