@@ -1,4 +1,4 @@
-"""Auto-PGD: projected gradient ascent that finds its own step sizes (Croce & Hein 2020)."""
+"""Auto-PGD: projected gradient ascent that chooses its own step sizes (Croce & Hein 2020)."""
 
 import functools
 import logging
@@ -22,7 +22,7 @@ from cat_jax.attacks.balls import BALLS
 from cat_jax.attacks.callables import as_loss
 from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.starts import per_example_keys, uniform_noise
-from cat_jax.attacks.targets import likeliest_wrong
+from cat_jax.attacks.targets import Targets, as_targets, likeliest_wrong, succeeds, towards
 from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, Loss, Views
 
@@ -43,37 +43,42 @@ def apgd(
     start: Array | None = None,
     pixel_range: PixelRange = (0.0, 1.0),
     norm: str = "linf",
+    targets: Targets = None,
 ) -> Array:
     """Auto-PGD in a ball (Croce & Hein 2020, Algorithm 1), as AutoAttack runs it.
 
-    Ascent with momentum from a random point on the ball's surface, in steps of 2 epsilon. At
-    checkpoints, ever closer together, an example's step is halved and the example goes back to
-    its best point, if too few of the steps since the last checkpoint raised its loss, or if its
-    step was kept there and its best loss has not risen since.
+    The ascent has momentum. It begins at a random point on the surface of the ball, with steps of
+    2 epsilon. The distance between checkpoints shrinks. A checkpoint halves the step size of an
+    example and returns the example to its best point in two cases: too few steps since the last
+    checkpoint increased its loss; or the last checkpoint kept the step size, and the best loss has
+    not increased since.
 
-    In L1 (Croce & Hein 2021) steps move the entries of the largest gradients alone, as many as the
-    best point so far suggests, without momentum; and three runs follow each other, at 3, 2 and 1
-    times epsilon, of which only the last may find an adversarial image.
+    In L1 (Croce & Hein 2021) there is no momentum, and a step moves only the entries with the
+    largest gradients. Their number follows from the best point so far. A run has three stages, at
+    3, 2 and 1 times epsilon, and only points of the last stage count.
 
     Args:
       logits_fn, images, labels: as for `attacks.pgd`.
       key: one key, or one for each image, [B]; unused if `start` is given.
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
         image, [B].
-      num_steps: steps of each run. Static.
+      num_steps: number of steps of a run. Static.
       loss: views of logits, labels -> [B], to be maximised, such as `adversarial_logit_ratio`.
-      num_restarts: number of runs; later ones skip images that an earlier one fooled. Static.
-      rho: a step is halved unless more than this share of a window's steps raised the loss; not
+      num_restarts: number of runs. A run skips images on which an earlier run succeeded. Static.
+      rho: share of the steps of a window that must increase the loss to keep the step size; unused
         in L1.
-      start: begin at these images instead, moved into the ball and the pixel range,
-        [B, H, W, C]; or each of the R runs at its own, [R, B, H, W, C].
-      pixel_range: what iterates are clipped to; None: never clipped, another threat model.
-      norm: "linf", "l2" or "l1". Static.
+      start: first iterate [B, H, W, C], moved into the ball and the pixel range; or one for each
+        of the R runs, [R, B, H, W, C].
+      pixel_range: range that clips the iterates; None: no clipping, which is another threat model.
+      norm: norm of the ball, "linf", "l2" or "l1". Static.
+      targets: classes [B] that the attack leads to, so that it minimises `loss` of the target;
+        or "least_likely" or "random", see `choose_targets`; None: away from the label.
 
     Returns:
-      Images, shaped as `images`: of each example the last misclassified iterate of the first run
-      that has one. An example that is never misclassified, or is so from the start, is returned
-      unchanged. No gradient flows through them.
+      Images, shaped as `images`. For each example, the last successful iterate of the first run
+      that has one. Success is "misclassified", or with targets "classified as the target". An
+      example without success, or whose natural image is a success, is returned unchanged. No
+      gradient flows through the images.
 
     Raises:
       UsageError: as `attacks.pgd`, and without restarts.
@@ -82,6 +87,7 @@ def apgd(
         raise UsageError("loss is None; expected a function: apgd_t is the targeted attack.")
     hyper: dict[str, Any] = dict(epsilon=epsilon, num_steps=num_steps, num_restarts=num_restarts)
     hyper |= dict(loss=loss, rho=rho, start=start, pixel_range=pixel_range, norm=norm)
+    hyper["targets"] = targets
     return checked_apgd(logits_fn, images, labels, key, **hyper).adversarial
 
 
@@ -97,24 +103,24 @@ def apgd_t(
     num_restarts: int = 1,
     **kwargs: Any,
 ) -> Array:
-    """`apgd` on the targeted DLR loss, towards one class after the other: AutoAttack's APGD-T.
+    """`apgd` on the targeted DLR loss, towards several classes in turn: AutoAttack's APGD-T.
 
-    The targets are the second to the (num_targets + 1)-th class of the natural logits: at most
-    K - 1, and never the true one. `labels` are the true classes, not the targets.
+    The targets are the wrong classes with the largest natural logits. An image counts as fooled if
+    it is misclassified, as any class. For a target of your own, use `apgd` with `targets`.
 
-    The loss needs four classes. For fewer it is the margin of target and true class, z_t - z_y, and
+    The loss needs four classes. For fewer, it is the margin z_t - z_y of target and true class, and
     the compilation of the attack logs a warning.
 
     Args:
       logits_fn, images, labels, key, epsilon: as for `apgd`.
-      num_steps: steps of each run. Static.
-      num_targets: number of target classes, the likeliest first. Static.
+      num_steps: number of steps of a run. Static.
+      num_targets: number of target classes, at most K - 1, the likeliest first. Static.
       num_restarts: number of runs for each target. Static.
       **kwargs: `rho`, `start`, `pixel_range` and `norm`, as for `apgd`. The R runs of a `start`
         are those for the first target, then those for the second, and so on.
 
     Returns:
-      Images, as `apgd`: later targets leave as it is what an earlier one fooled.
+      Images, as from `apgd`. A run skips images that an earlier target has fooled.
     """
     hyper: dict[str, Any] = dict(epsilon=epsilon, num_steps=num_steps, num_targets=num_targets)
     hyper |= dict(num_restarts=num_restarts, loss=None)
@@ -122,7 +128,7 @@ def apgd_t(
 
 
 def adversarial_logit_ratio(logits: Views, labels: Array) -> Array:
-    """DLR of x' (Croce & Hein 2020); for two classes, with a warning, its numerator, the margin."""
+    """DLR of x' (Croce & Hein 2020). For two classes it warns and returns the margin."""
     if logits.adversarial.shape[-1] >= 3:
         return losses.logit_ratio(logits.adversarial, labels)
     logger.warning("DLR needs three classes and got two: the margin takes its place.")
@@ -144,8 +150,9 @@ def checked_apgd(
     start: Array | None = None,
     pixel_range: PixelRange = (0.0, 1.0),
     norm: str = "linf",
+    targets: Targets = None,
 ) -> Ascent:
-    """`apgd`, or for loss=None `apgd_t`, with all that it found."""
+    """The complete result of `apgd`, or for loss=None of `apgd_t`."""
     counts = dict(num_steps=num_steps, num_restarts=num_restarts, num_targets=num_targets)
     check_count(**counts)
     check_share(rho=rho)
@@ -153,17 +160,22 @@ def checked_apgd(
     entry = Entry.of(logits_fn, images, labels)
     if entry.is_empty:
         return Ascent(images, jnp.zeros(0, bool), jnp.zeros(0, images.dtype), images)
-    if loss is not None:
+    if (classes := as_targets(targets, entry, key)) is not None:
+        loss = towards(loss, entry, classes)  # type: ignore[arg-type]
+    elif loss is not None:
         loss = as_loss(loss, entry.num_classes, entry.images, labels)
     hyper: dict[str, Any] = {name: int(count) for name, count in counts.items()}
     hyper |= dict(epsilon=entry.radius("epsilon", epsilon, norm), rho=rho, start=start)
     hyper |= dict(pixel_range=as_pixel_range(pixel_range), norm=norm)
-    ascent = _apgd(entry.logits_fn, loss, entry.images, labels, key, **hyper)
+    hyper["is_targeted"] = classes is not None
+    classes = labels if classes is None else classes
+    ascent = _apgd(entry.logits_fn, loss, entry.images, classes, key, **hyper)
     return ascent._replace(adversarial=entry.result(ascent.adversarial))
 
 
 @functools.partial(
-    jax.jit, static_argnames=("num_steps", "num_restarts", "num_targets", "pixel_range", "norm")
+    jax.jit,
+    static_argnames="num_steps num_restarts num_targets pixel_range norm is_targeted".split(),
 )
 def _apgd(
     logits_fn: LogitsFn,
@@ -180,15 +192,16 @@ def _apgd(
     start: Array | None,
     pixel_range: PixelRange,
     norm: str,
+    is_targeted: bool,
 ) -> Ascent:
-    if norm == "l1":  # Its loops have traced lengths, through which no gradient can flow back.
+    if norm == "l1":  # Because JAX cannot differentiate loops with traced lengths.
         logits_fn, loss, images, epsilon, start = lax.stop_gradient(
             (logits_fn, loss, images, epsilon, start)
         )
     epsilon = jnp.asarray(epsilon, images.dtype)
     natural = logits_fn(images)
-    targets = likeliest_wrong(natural, labels, num_targets)
-    num_runs = num_restarts * (len(targets) if loss is None else 1)
+    likeliest = likeliest_wrong(natural, labels, num_targets)
+    num_runs = num_restarts * (len(likeliest) if loss is None else 1)
     if start is not None:
         if jnp.shape(start) not in (images.shape, (num_runs, *images.shape)):
             raise UsageError(
@@ -197,15 +210,15 @@ def _apgd(
             )
         start = jnp.broadcast_to(start, (num_runs, *images.shape)).astype(images.dtype)
 
-    def run_again(number: Array, known: Ascent) -> Ascent:
+    def run_again(number: Array, previous: Ascent) -> Ascent:
         def evaluate(candidate: Array) -> tuple[Array, tuple[Array, Array]]:
             logits = logits_fn(candidate)
             if loss is None:
-                values = targeted_loss(logits, labels, targets[number // num_restarts])
+                values = targeted_loss(logits, labels, likeliest[number // num_restarts])
             else:
                 values = loss(Views(natural=natural, adversarial=logits), labels)
             values = values.astype(images.dtype)
-            return jnp.sum(values), (values, ~losses.is_right(logits, labels))
+            return jnp.sum(values), (values, succeeds(logits, labels, is_targeted))
 
         begin = start[number] if start is not None else _begin(key, number, images, epsilon, norm)
         gradient = jax.grad(evaluate, has_aux=True)
@@ -213,11 +226,11 @@ def _apgd(
             ascent = run_l1(gradient, images, begin, epsilon, num_steps, pixel_range)
         else:
             ascent = run(gradient, images, begin, epsilon, num_steps, rho, pixel_range, norm)
-        return jax.tree.map(functools.partial(choose, known.fooled), known, ascent)
+        return jax.tree.map(functools.partial(choose, previous.fooled), previous, ascent)
 
-    wrong = ~losses.is_right(natural, labels)
-    nothing = Ascent(images, wrong, jnp.full(labels.shape, -jnp.inf, images.dtype), images)
-    return lax.stop_gradient(lax.fori_loop(0, num_runs, run_again, nothing))
+    lowest = jnp.full(labels.shape, -jnp.inf, images.dtype)
+    untouched = Ascent(images, succeeds(natural, labels, is_targeted), lowest, images)
+    return lax.stop_gradient(lax.fori_loop(0, num_runs, run_again, untouched))
 
 
 def targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:
@@ -243,10 +256,10 @@ def targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:
 
 
 def _begin(key: Array, number: Array, images: Array, epsilon: Array, norm: str) -> Array:
-    """Where run `number` starts: each example's from its own key.
+    """The start of run `number`; each example draws t from its own key.
 
-    A point of the ball's surface: x + epsilon t / |t|, t from U(-1, 1), in L2 from N(0, 1). In L1
-    x + t, t from N(0, 1), which the run moves into the ball.
+    On the surface of the ball: x + epsilon t / |t|, with t from U(-1, 1), in L2 from N(0, 1). In L1
+    x + t with t from N(0, 1), which the run moves into the ball.
     """
     keys = per_example_keys(key, len(images))
     fresh = jax.vmap(functools.partial(jax.random.fold_in, data=number))(keys)

@@ -16,23 +16,24 @@ from cat_jax.attacks.ascent import project
 from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.square_windows import Ball
 from cat_jax.attacks.starts import per_example_keys
+from cat_jax.attacks.targets import Targets, as_targets, succeeds
 from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, per_image
 
-# The window's share of the image is halved after so many proposals, of 10 000.
+# Numbers of proposals, out of HORIZON, after which the window's share of the image is halved.
 BREAKPOINTS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 HORIZON = 10_000
-MOST_CHANNELS = 30  # A colour is drawn as one int32 below 2 ** channels.
+MAX_CHANNELS = 30  # Because a colour is one int32 below 2 ** channels.
 
 
 class SquareResult(NamedTuple):
-    """What the search found, and what it cost.
+    """Result of the search and its cost.
 
     Attributes:
-      adversarial: [B, H, W, C], as `square` returns them.
-      fooled: bool [B], is the example misclassified at `adversarial`?
-      queries: int32 [B], how often the classifier was asked about the example, the last time
-        included: 0 if it was wrong from the start, the whole budget if it was never fooled.
+      adversarial: [B, H, W, C], the images that `square` returns.
+      fooled: bool [B], whether the attack succeeded on the example.
+      queries: int32 [B], number of queries for the example: 0 if the natural image is a success,
+        the budget if the attack never succeeded.
     """
 
     adversarial: Array
@@ -52,39 +53,44 @@ def square(
     rescale_schedule: bool = False,
     pixel_range: PixelRange = (0.0, 1.0),
     norm: str = "linf",
+    targets: Targets = None,
 ) -> Array:
-    """Square attack (Andriushchenko et al. 2020, Algorithms 1 and 2): random search on the margin.
+    """Square attack (Andriushchenko et al. 2020, Algorithms 1 to 3): random search on the margin.
 
-    In the L-infinity ball it begins at vertical stripes of +-epsilon. Each further query is about a
-    square window of one new colour, +-epsilon in each channel. This is kept if the margin of the
-    true class decreases, or if the image is misclassified, which ends its search.
+    In the L-infinity ball, the search begins at vertical stripes of +-epsilon. Each later query
+    changes a square window to one colour, +-epsilon in each channel. The search keeps the change if
+    the margin of the true class decreases, and ends for an image on which it succeeds.
 
-    In L2 and L1 (Algorithm 3) it begins at tiles of two hills of opposite signs; each further query
-    adds such a window, whose norm is taken from there and from another window. The L1 search is
-    that of AutoAttack.
+    In L2 and L1, the search begins at tiles with two hills of opposite signs. Each later query adds
+    such a window. The norm of the new window comes from its place and from a second window, which
+    becomes zero. The L1 search is that of AutoAttack.
 
-    Windows and colours are drawn for each image, as in the original code; AutoAttack's shares them
-    among the images of a batch. A window may lie anywhere in the image: both published codes leave
-    out the last row and the last column of places.
+    The search draws windows and colours for each image, as the original code does. AutoAttack's
+    code shares them among the images of a batch. A window may lie anywhere in the image. Both
+    published codes never place one on the last row or the last column, which makes them weaker on
+    small images.
 
     Args:
-      logits_fn, images, labels: as for `attacks.pgd`. Beyond the budget, the classifier is asked
-        once about `images` themselves.
+      logits_fn, images, labels: as for `attacks.pgd`. One forward pass on `images` comes on top of
+        the budget.
       key: one key, or one for each image, [B].
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
         image, [B].
-      num_queries: the exact budget of each image. The start counts as the first query, as in the
-        original code (AutoAttack's adds it on top). One compilation serves every budget.
-      initial_share: part of the image that the first windows cover, in (0, 1]. It is halved after
-        10, 50, 200, 500, 1000, 2000, 4000, 6000 and 8000 proposals.
-      rescale_schedule: scale these numbers by num_queries / 10000, as the original code always
-        does, and AutoAttack does not.
-      pixel_range: what points are clipped to; None: never clipped, another threat model.
-      norm: "linf", "l2" or "l1". Static.
+      num_queries: budget of each image. The start counts as the first query, as in the original
+        code; AutoAttack's code adds it on top. One compilation serves every budget.
+      initial_share: share of the image that the first windows cover, in (0, 1]. The search halves
+        it after 10, 50, 200, 500, 1000, 2000, 4000, 6000 and 8000 proposals.
+      rescale_schedule: whether to scale these numbers by num_queries / 10000, as the original code
+        always does, and AutoAttack does not.
+      pixel_range: range that clips the points; None: no clipping, which is another threat model.
+      norm: norm of the ball, "linf", "l2" or "l1". Static.
+      targets: classes [B] that the attack leads to, "least_likely" or "random", see
+        `choose_targets`; None: away from the label.
 
     Returns:
-      Images, shaped as `images`, through which no gradient flows: of each example, the first point
-      that is misclassified. Images wrong from the start, and those never fooled, are unchanged.
+      Images, shaped as `images`: the first successful point of each example. Success is
+      "misclassified", or with targets "classified as the target". An example without success, or
+      whose natural image is a success, is returned unchanged. No gradient flows through the images.
 
     Raises:
       UsageError: as `attacks.pgd`, for a budget or a share out of range, and for more than 30
@@ -92,7 +98,7 @@ def square(
     """
     radius: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range, norm=norm)
     windows: dict[str, Any] = dict(initial_share=initial_share, rescale_schedule=rescale_schedule)
-    hyper = radius | windows | dict(num_queries=num_queries)
+    hyper = radius | windows | dict(num_queries=num_queries, targets=targets)
     return square_with_queries(logits_fn, images, labels, key, **hyper).adversarial
 
 
@@ -108,8 +114,9 @@ def square_with_queries(
     rescale_schedule: bool = False,
     pixel_range: PixelRange = (0.0, 1.0),
     norm: str = "linf",
+    targets: Targets = None,
 ) -> SquareResult:
-    """`square`, with the flags of the fooled and the number of queries that each image took."""
+    """`square`, with the flags of its successes and the number of queries of each image."""
     check_count(num_queries=num_queries)
     check_norm(norm)
     entry = Entry.of(logits_fn, images, labels)
@@ -124,21 +131,23 @@ def square_with_queries(
         jnp.array(last_proposals(num_queries, rescale_schedule), jnp.int32),
         None if norm == "linf" else jnp.asarray(square_windows.windows(sides, shape, norm)),
     )
-    found = _search(
+    classes = as_targets(targets, entry, key)
+    result = _search(
         entry.logits_fn,
         entry.images,
-        labels,
+        labels if classes is None else classes,
         per_example_keys(key, len(images)),
         entry.radius("epsilon", epsilon, norm),
         num_queries,
         schedule,
         pixel_range=as_pixel_range(pixel_range),
         norm=norm,
+        is_targeted=classes is not None,
     )
-    return found._replace(adversarial=entry.result(found.adversarial))
+    return result._replace(adversarial=entry.result(result.adversarial))
 
 
-@functools.partial(jax.jit, static_argnames=("pixel_range", "norm"))
+@functools.partial(jax.jit, static_argnames=("pixel_range", "norm", "is_targeted"))
 def _search(
     logits_fn: LogitsFn,
     images: Array,
@@ -150,6 +159,7 @@ def _search(
     *,
     pixel_range: PixelRange,
     norm: str,
+    is_targeted: bool,
 ) -> SquareResult:
     logits_fn, images, epsilon = lax.stop_gradient((logits_fn, images, epsilon))
     sides, last, windows = schedule
@@ -158,42 +168,43 @@ def _search(
     else:
         search = _hills(images, epsilon, pixel_range, norm, windows)
 
-    def wrong(logits: Array) -> Array:
-        return ~losses.is_right(logits, labels)
+    def margin_of(logits: Array) -> Array:
+        margin = losses.margin(logits, labels)
+        return -margin if is_targeted else margin
 
-    def is_going_on(carry: tuple[Any, ...]) -> Array:
+    def has_budget(carry: tuple[Any, ...]) -> Array:
         query, *_, fooled, _ = carry
         return (query < num_queries) & ~jnp.all(fooled)
 
     def ask(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         query, candidate, point, best, fooled, queries = carry
         logits = logits_fn(search.images_at(candidate))
-        margin, succeeds = losses.margin(logits, labels), wrong(logits)
-        accepted = ~fooled & ((margin > best) | succeeds)
+        margin, success = margin_of(logits), succeeds(logits, labels, is_targeted)
+        accepted = ~fooled & ((margin > best) | success)
         point = jnp.where(per_image(accepted), candidate, point)
         best = jnp.where(accepted, margin, best)
-        # The start had key 0, so proposal 0 has key 1: it is query 1.
+        # Because the start has key 0, the first proposal has key 1.
         fresh = jax.vmap(jax.random.fold_in, (0, None))(keys, query + 1)
         candidate = search.proposals(fresh, point, sides, jnp.sum(query > last))
-        return query + 1, candidate, point, best, fooled | succeeds, queries + ~fooled
+        return query + 1, candidate, point, best, fooled | success, queries + ~fooled
 
     logits = logits_fn(images)
-    lost = wrong(logits)  # Before any query.
+    natural = succeeds(logits, labels, is_targeted)
     start = search.starts(jax.vmap(lambda k: jax.random.fold_in(k, 0))(keys))
     unknown = jnp.full_like(losses.margin(logits, labels), -jnp.inf)
-    begin = (jnp.int32(0), start, start, unknown, lost, jnp.zeros(len(images), jnp.int32))
-    _, _, point, _, fooled, queries = lax.while_loop(is_going_on, ask, begin)
-    adversarial = jnp.where(per_image(fooled & ~lost), search.images_at(point), images)
+    begin = (jnp.int32(0), start, start, unknown, natural, jnp.zeros(len(images), jnp.int32))
+    _, _, point, _, fooled, queries = lax.while_loop(has_budget, ask, begin)
+    adversarial = jnp.where(per_image(fooled & ~natural), search.images_at(point), images)
     return SquareResult(adversarial, fooled, queries)
 
 
 class _Search(NamedTuple):
-    """Where a search goes; points are what it remembers of an image, [B, H, W, C].
+    """A search space. A point [B, H, W, C] is what the search stores of each image.
 
     Attributes:
       images_at: points -> images.
       starts: keys [B] -> points.
-      proposals: (keys [B], points, the sides of all periods, period) -> points.
+      proposals: (keys [B], points, window sides of all periods, period) -> points.
     """
 
     images_at: Callable[[Array], Array]
@@ -202,7 +213,7 @@ class _Search(NamedTuple):
 
 
 def _corners(images: Array, epsilon: Array | float, pixel_range: PixelRange) -> _Search:
-    """In the L-infinity ball; points are bool."""
+    """The search among corners of the L-infinity ball; points are bool."""
     low, high = (project(images + e, images, epsilon, pixel_range) for e in (-epsilon, epsilon))
 
     def proposals(keys: Array, points: Array, sides: Array, period: Array) -> Array:
@@ -218,7 +229,7 @@ def _corners(images: Array, epsilon: Array | float, pixel_range: PixelRange) -> 
 def _hills(
     images: Array, epsilon: Array | float, pixel_range: PixelRange, norm: str, windows: Array
 ) -> _Search:
-    """In the L2 or L1 ball; points are images."""
+    """The search in an L2 or L1 ball; points are images."""
     radii = jnp.broadcast_to(jnp.asarray(epsilon, images.dtype), (len(images), 1, 1, 1))[:, 0, 0, 0]
     windows = windows.astype(images.dtype)
 
@@ -240,23 +251,23 @@ def _hills(
 
 
 def stripes(key: Array, shape: tuple[int, ...]) -> Array:
-    """Bool [H, W, C]: vertical stripes one pixel wide, of a random colour each."""
+    """Vertical stripes of random colours, one pixel wide, bool [H, W, C]."""
     return jnp.broadcast_to(jax.random.bits(key, (1, *shape[1:]), jnp.uint32) % 2 == 1, shape)
 
 
 def propose(key: Array, corner: Array, side: Array | int) -> Array:
-    """Another colour in a random window of one image; always a change.
+    """Gives a random window of one image another colour, which always changes the image.
 
-    The original code draws colours until one changes the window. Here the only one that may not,
-    that of a window of one colour, is left out of the draw: the same distribution.
+    The original code draws colours until one changes the window. Only the colour of a window of
+    one colour changes nothing, so this draw excludes it. The distribution is the same.
 
     Args:
       key: one key.
-      corner: bool [H, W, C], a corner of the ball: True where a pixel is at its upper end.
-      side: of the window, in pixels, at most min(H, W). May be traced: shapes do not depend on it.
+      corner: bool [H, W, C], a corner of the ball; True where a pixel is at its upper end.
+      side: side of the window in pixels, at most min(H, W); may be traced.
     """
     height, width, channels = corner.shape
-    # One draw, for speed; modulo n, some numbers are likelier than others by n / 2 ** 31.
+    # Uses one draw for speed. Modulo n, some numbers are likelier by n / 2 ** 31.
     draws = (jax.random.bits(key, (3,), jnp.uint32) >> 1).astype(jnp.int32)
     rows = _span(draws[0] % (height - side + 1), side, height)
     columns = _span(draws[1] % (width - side + 1), side, width)
@@ -270,31 +281,31 @@ def propose(key: Array, corner: Array, side: Array | int) -> Array:
 
 
 def _span(first: Array, side: Array | int, length: int) -> Array:
-    """Bool [length], True at `side` neighbours, from the index `first` on."""
+    """True at `side` positions from the index `first`, bool [length]."""
     index = jnp.arange(length)
     return (index >= first) & (index < first + side)
 
 
 def window_sides(initial_share: float, height: int, width: int) -> list[int]:
-    """The ten sides of the schedule, in pixels: the first, and that after each breakpoint."""
+    """The ten window sides in pixels: the first one, and one after each breakpoint."""
     shares = [initial_share / 2**halvings for halvings in range(len(BREAKPOINTS) + 1)]
     sides = [round(math.sqrt(share * height * width)) for share in shares]
     return [min(max(side, 1), height, width) for side in sides]
 
 
 def last_proposals(num_queries: int, rescale: bool) -> list[int]:
-    """Index, from 0, of the last proposal before each halving of the window's share."""
+    """Index of the last proposal before each halving of the window's share, counted from 0."""
     if not rescale:
         return list(BREAKPOINTS)
-    # The proposal i halves if floor(i * HORIZON / num_queries) > breakpoint; without rounding.
+    # Proposal i halves the share if floor(i * HORIZON / num_queries) > breakpoint.
     return [-(-(b + 1) * num_queries // HORIZON) - 1 for b in BREAKPOINTS]
 
 
 def _check_search(initial_share: float, num_channels: int) -> None:
     if not 0 < initial_share <= 1:
         raise UsageError(f"initial_share={initial_share}; expected (0, 1]: 0.8 is usual.")
-    if num_channels > MOST_CHANNELS:
+    if num_channels > MAX_CHANNELS:
         raise UsageError(
-            f"images have {num_channels} channels; expected at most {MOST_CHANNELS}: "
+            f"images have {num_channels} channels; expected at most {MAX_CHANNELS}: "
             "are they [B, H, W, C]?"
         )

@@ -166,8 +166,10 @@ def _with_arguments(word: str, settings: ConfigDict) -> Listed:
 
 
 def _argument(word: str, part: str, settings: ConfigDict) -> tuple[str, Any]:
-    """An argument and its value: a number, True or False, or a radius such as 8/255."""
+    """An argument and its value: a number, True or False, a radius such as 8/255, or a name."""
     name, _, value = part.partition("=")
+    if name == "targets":
+        return name, value
     if name in ("epsilon", "step_size"):
         return name, read_radius("evaluation", value, settings.norm, settings.epsilon)
     try:
