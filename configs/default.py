@@ -161,6 +161,10 @@ def _attack() -> ConfigDict:
     attack.norm = placeholder(str)  # Follows threat.norm.
     attack.epsilon = placeholder(str)  # Follows threat.epsilon.
     attack.step_size = "2/255"
+    # More balls, such as ("l2:0.5", "l1:12"): train in the union of all. Their steps are the same
+    # part of their radius. combine: "worst" of the balls (MSD), or "average": one drawn for each x.
+    attack.union = ()
+    attack.combine = "worst"
     attack.num_steps = 10
     attack.start = "uniform"  # Or "gaussian" with standard deviation start_std.
     attack.start_radius = placeholder(str)  # Of the uniform start: "epsilon" is the ball, "0" is x.

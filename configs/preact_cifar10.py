@@ -20,6 +20,9 @@ and 55.4 PGD-20 in its repository) and `trades_awp` follow Wu et al. (2020). `al
 and `fast` have no published row. The learning rate of `fast` (Wong et al. 2020) peaks at 2/5 of
 training here, and in the middle there.
 
+`at_l2`, `cat_cent_l2` and `cat_cw_l2` train and test in the L2 ball of radius 0.5 instead, and have
+no published row.
+
 Each variant has the hyper-parameters of its authors' code. Every classifier is PreAct ResNet-18, as
 in the paper's table; the code of MART and FAT has `--config.classifier.name=ResNet18`.
 """
@@ -85,6 +88,19 @@ PUBLISHED["fast"] = {
     "optimizer.per": "iteration",
 }
 VARIANTS = default.variants(PUBLISHED)
+
+
+# An L2 ball of radius 0.5: steps of Rice et al. (2020), and tests with steps of a tenth.
+L2: dict[str, Any] = {
+    "threat.norm": "l2",
+    "threat.epsilon": "0.5",
+    "attack.step_size": "epsilon/4",
+    "validation.step_size": "epsilon/4",
+    "test.step_size": "epsilon/10",
+    "test.cw_epsilon": "epsilon",
+}
+for _name in ("at", "cat_cent", "cat_cw"):
+    VARIANTS[f"{_name}_l2"] = VARIANTS[_name] | L2
 
 
 def get_config(variant: str = "cat_cw") -> ConfigDict:

@@ -36,7 +36,7 @@ ATTACKS = {
 }
 COMPOSED = {
     "restarts": attacks.restarts(PGD, 2),
-    "worst_case": attacks.worst_case(PGD, ATTACKS["fab_t"]),
+    "union": attacks.union([PGD, ATTACKS["fab_t"]]),
 }
 
 
@@ -98,9 +98,9 @@ def test_attacks_of_nothing_and_values_out_of_range(name, hyper, message):
     assert refusal(ATTACKS[name], linear, IMAGES, LABELS, KEY, **hyper).startswith(message)
 
 
-def test_restarts_and_worst_cases_of_nothing():
+def test_restarts_and_unions_of_nothing():
     assert refusal(attacks.restarts, PGD, 0) == "num_restarts=0; expected at least 1."
-    assert "at least one" in refusal(attacks.worst_case)
+    assert "at least one" in refusal(attacks.union, [])
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_attacks_of_attacks_count_a_nan_as_not_right(images):
     once = attacks.restarts(small, 1)(*batch)
     assert np.abs(once - images).max() > 0.005
     np.testing.assert_array_equal(attacks.restarts(small, 3)(*batch)[:4], once[:4])
-    np.testing.assert_array_equal(attacks.worst_case(small, large)(*batch)[:4], once[:4])
+    np.testing.assert_array_equal(attacks.union([small, large])(*batch)[:4], once[:4])
 
 
 def test_finite_values_are_not_touched(images):

@@ -116,7 +116,7 @@ def test_at_another_radius_the_step_keeps_its_share():
     named = NamedAttack("pgd20", attacks.restarts(PGD, 5)).at(0.1)
     want = {"epsilon": 0.1, "step_size": 0.003 * (0.1 / (8 / 255)), "restarts": 5}
     assert {name: named.conditions[name] for name in want} == pytest.approx(want)
-    worst = NamedAttack("worst", attacks.worst_case(PGD, functools.partial(PGD, epsilon=0.01)))
+    worst = NamedAttack("worst", attacks.union([PGD, functools.partial(PGD, epsilon=0.01)]))
     assert worst.conditions["epsilon"] == 8 / 255
     assert [part["epsilon"] for part in worst.at(0.5).conditions["attacks"]] == [0.5, 0.5]
     with pytest.raises(UsageError, match="has radius 0"):

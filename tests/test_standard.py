@@ -90,7 +90,7 @@ def test_flags_depend_neither_on_the_batch_size_nor_on_the_devices(
     assert flags(found) == flags(whole)
 
 
-def test_the_function_is_the_worst_case_of_the_four_and_many_classes_need_no_message(
+def test_the_function_is_the_union_of_the_four_and_many_classes_need_no_message(
     float64, double, whole, caplog
 ):
     net, variables, (images, labels) = double
@@ -169,7 +169,7 @@ def test_a_ball_of_radius_0_holds_the_natural_image_alone(float64, double):
     np.testing.assert_array_equal(found, images)
 
 
-def test_the_worst_case_keeps_the_first_success_and_goes_no_further_than_needed():
+def test_a_union_keeps_the_first_success_and_goes_no_further_than_needed():
     """Example i is fooled by attack i; attack 3 would undo it all, and must not be run."""
     labels = jnp.zeros(3, jnp.int32)
     ran = []
@@ -186,14 +186,14 @@ def test_the_worst_case_keeps_the_first_success_and_goes_no_further_than_needed(
         return attack
 
     undo = fools(3)
-    worst = attacks.worst_case(fools(0), fools(1), fools(2), undo)
+    worst = attacks.union([fools(0), fools(1), fools(2), undo])
     found = worst(logits_fn, jnp.zeros((3, 1, 1, 1)), labels, KEY)
     jax.effects_barrier()
     assert found.ravel().tolist() == [1.0, 2.0, 3.0]
     assert ran == [0, 1, 2]
 
 
-def test_the_attacks_of_a_worst_case_draw_noise_of_their_own():
+def test_the_attacks_of_a_union_draw_noise_of_their_own():
     def noise(logits_fn, images, labels, keys):
         return jax.vmap(lambda key: jax.random.uniform(key, (1, 1, 1)))(keys)
 
@@ -201,5 +201,5 @@ def test_the_attacks_of_a_worst_case_draw_noise_of_their_own():
         return jnp.stack([jnp.ones(len(images)), jnp.zeros(len(images))], -1)
 
     images, labels = jnp.zeros((4, 1, 1, 1)), jnp.zeros(4, jnp.int32)
-    one, two = (attacks.worst_case(*[noise] * n)(never, images, labels, KEY) for n in (1, 2))
+    one, two = (attacks.union([noise] * n)(never, images, labels, KEY) for n in (1, 2))
     assert np.all(np.asarray(one != two))

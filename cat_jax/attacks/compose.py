@@ -1,7 +1,7 @@
-"""Attacks made of attacks."""
+"""Attacks that run other attacks: restarts of one, the union of several."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,40 +15,46 @@ from cat_jax.types import Array, LogitsFn, per_image
 
 # (logits_fn, images, labels, key) -> images.
 Whole = Callable[[LogitsFn, Array, Array, Array], Array]
-_Known = tuple[Array, Array]  # What is kept of each example, and is it misclassified?
+_Progress = tuple[Array, Array]  # Images, and whether each is misclassified, bool [B].
 
 
 def restarts(attack: Callable[..., Array], num_restarts: int) -> Whole:
     """`attack`, such as a partial `pgd`, from `num_restarts` random starts.
 
     Returns:
-      An attack with the same first four arguments. Of each example, the first point that is
-      misclassified is kept; one that never is keeps its last point. So a success is never lost.
+      An attack with the same first four arguments. It returns the first misclassified point of
+      each example, or the last point if none is misclassified. Misclassified means that the class
+      is not the label, also if `attack` is targeted.
 
     Raises:
-      UsageError: for less than one restart.
+      UsageError: if there are no restarts.
     """
     check_count(num_restarts=num_restarts)
     return functools.partial(_restarted, attack=attack, num_restarts=num_restarts)
 
 
-def worst_case(*attacks: Callable[..., Array]) -> Whole:
-    """Each example under the first of `attacks` that fools the classifier on it.
+def union(attacks: Sequence[Callable[..., Array]]) -> Whole:
+    """The worst case of several attacks, such as PGD in an L-infinity, an L2 and an L1 ball.
+
+    An image counts as right only if it withstands all attacks.
+
+    Args:
+      attacks: attacks with their arguments, such as partials of `pgd`, with any norms and radii.
 
     Returns:
-      An attack with the same first four arguments. For an example that withstands all attacks,
-      it returns the image of the last one. Each attack draws its own noise; an attack does not run
-      on a batch of which all examples are fooled.
+      An attack with the same first four arguments. For each example, it returns the image of the
+      first attack that fools the classifier, or of the last attack if none does. Each attack draws
+      its own noise. It does not run on a batch in which all examples are fooled.
 
     Raises:
-      UsageError: without attacks.
+      UsageError: if there are no attacks.
     """
-    if not attacks:
-        raise UsageError("worst_case() got no attacks; expected at least one.")
-    return functools.partial(_worst, attacks=attacks)
+    if callable(attacks) or not attacks:
+        raise UsageError("union got no list of attacks; expected at least one: union([pgd, apgd]).")
+    return functools.partial(_union, attacks=tuple(attacks))
 
 
-# Partials of these, because `NamedAttack` reads the conditions of an attack from its arguments.
+# Because `NamedAttack` reads the conditions of an attack from its arguments, these are partials.
 def _restarted(
     logits_fn: LogitsFn,
     images: Array,
@@ -62,16 +68,18 @@ def _restarted(
     if not len(images):
         return images
 
-    def again(restart: int, known: _Known) -> _Known:
-        return _attack_again(attack, restart, logits_fn, images, labels, key, known)
+    def again(restart: int, progress: _Progress) -> _Progress:
+        return _attack_again(attack, restart, logits_fn, images, labels, key, progress)
 
-    known = _nothing(images, labels)
-    if is_concrete(images) and is_concrete(num_restarts):  # Each attack is compiled already.
-        return functools.reduce(lambda known, i: again(i, known), range(num_restarts), known)[0]
-    return lax.fori_loop(0, num_restarts, again, known)[0]
+    progress = _before(images, labels)
+    if is_concrete(images) and is_concrete(num_restarts):  # Because the attack itself is compiled.
+        for restart in range(num_restarts):
+            progress = again(restart, progress)
+        return progress[0]
+    return lax.fori_loop(0, num_restarts, again, progress)[0]
 
 
-def _worst(
+def _union(
     logits_fn: LogitsFn,
     images: Array,
     labels: Array,
@@ -82,14 +90,14 @@ def _worst(
     check_batch(images, labels)
     if not len(images):
         return images
-    known = _nothing(images, labels)
+    progress = _before(images, labels)
     for number, attack in enumerate(attacks):
         run = functools.partial(_attack_again, attack, number, logits_fn, images, labels, key)
-        if is_concrete(known[1]):
-            known = known if known[1].all() else run(known)
+        if is_concrete(progress[1]):
+            progress = progress if progress[1].all() else run(progress)
         else:
-            known = lax.cond(jnp.all(known[1]), lambda known: known, run, known)
-    return known[0]
+            progress = lax.cond(jnp.all(progress[1]), lambda unchanged: unchanged, run, progress)
+    return progress[0]
 
 
 def _attack_again(
@@ -99,16 +107,16 @@ def _attack_again(
     images: Array,
     labels: Array,
     key: Array,
-    known: _Known,
-) -> _Known:
-    """`known`, and for what is not fooled yet what `attack` finds with noise number `number`."""
-    kept, fooled = known
+    progress: _Progress,
+) -> _Progress:
+    """Runs `attack` with noise number `number`, and updates the examples that are not fooled."""
+    images_so_far, fooled = progress
     keys = per_example_keys(key, len(images))
     fresh = jax.vmap(functools.partial(jax.random.fold_in, data=number))(keys)
-    found = attack(logits_fn, images, labels, fresh)
-    kept = jnp.where(per_image(fooled), kept, found)
-    return kept, fooled | ~losses.is_right(logits_fn(found), labels)
+    adversarial = attack(logits_fn, images, labels, fresh)
+    images_so_far = jnp.where(per_image(fooled), images_so_far, adversarial)
+    return images_so_far, fooled | ~losses.is_right(logits_fn(adversarial), labels)
 
 
-def _nothing(images: Array, labels: Array) -> _Known:
+def _before(images: Array, labels: Array) -> _Progress:
     return jnp.asarray(images), jnp.zeros(labels.shape, bool)

@@ -60,7 +60,8 @@ SPECIAL_CASES: dict[AttackFn, Callable[..., AttackFn]] = {
 def describe(attack: AttackFn) -> dict[str, Any]:
     """The arguments of an attack and the defaults of the others, as plain JSON values.
 
-    "epsilon", "norm" and "clipped" are always among them.
+    "epsilon", "norm" and "clipped" are always among them. The norm of a union over several norms
+    is "union", and its epsilon is the largest one; "attacks" has those of each attack.
 
     Raises:
       UsageError: without one radius, or with one outside its range.
@@ -84,6 +85,8 @@ def describe(attack: AttackFn) -> dict[str, Any]:
     if "attack" in values:
         conditions |= parts[0]
     elif parts:
+        norms = {part["norm"] for part in parts}
+        conditions["norm"] = norms.pop() if len(norms) == 1 else "union"
         conditions |= {"attacks": parts, "clipped": all(part["clipped"] for part in parts)}
     inner = conditions["restarts"]
     conditions |= _plain(values) | {"epsilon": float(epsilon)}

@@ -7,7 +7,7 @@ import jax
 
 from cat_jax.attacks.apgd import adversarial_logit_ratio, apgd, apgd_t
 from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count, check_norm
-from cat_jax.attacks.compose import Whole, worst_case
+from cat_jax.attacks.compose import Whole, union
 from cat_jax.attacks.entry import Entry
 from cat_jax.attacks.fab import fab_t
 from cat_jax.attacks.square import square
@@ -73,7 +73,7 @@ def standard(
     jax.jit, static_argnames=("num_steps", "num_targets", "num_queries", "pixel_range", "norm")
 )
 def _standard(logits_fn: LogitsFn, images: Array, labels: Array, key: Array, **hyper: Any) -> Array:
-    return worst_case(*standard_attacks(**hyper).values())(logits_fn, images, labels, key)
+    return union(list(standard_attacks(**hyper).values()))(logits_fn, images, labels, key)
 
 
 def standard_attacks(

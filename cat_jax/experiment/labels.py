@@ -23,9 +23,14 @@ def radius(epsilon: float) -> str:
 
 
 def threat(conditions: Conditions) -> str:
-    """ "L-infinity 8/255" or "L2 0.5, not clipped to [0, 1]"; "" for natural accuracy."""
+    """ "L-infinity 8/255" or "L2 0.5, not clipped to [0, 1]"; "" for natural accuracy.
+
+    For a union over several norms: "L-infinity 8/255 and L2 0.5".
+    """
     if "epsilon" not in conditions:
         return ""
+    if conditions["norm"] == "union":
+        return " and ".join(dict.fromkeys(threat(part) for part in conditions["attacks"]))
     clipped = "" if conditions["clipped"] else ", not clipped to [0, 1]"
     return f"{NORMS[conditions['norm']]} {radius(conditions['epsilon'])}{clipped}"
 
@@ -40,6 +45,8 @@ def attack(conditions: Conditions) -> str:
     if "epsilon" not in conditions:
         return str(conditions["attack"])
     origin = f" from {source(conditions)}" if "source" in conditions else ""
+    if conditions["norm"] == "union":
+        return f"{conditions['attack']} at {threat(conditions)}{origin}"
     norm = "" if conditions["norm"] == "linf" else f"{NORMS[conditions['norm']]} "
     return f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}{origin}"
 

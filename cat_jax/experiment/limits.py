@@ -82,6 +82,14 @@ RADIUS = Limit((str, float), lambda value: True, "expected a radius or a step si
 START = Limit((str, float), lambda value: True, "expected a radius")
 
 
+def _are_balls(values: tuple[Any, ...]) -> bool:
+    parts = [str(value).partition(":") for value in values]
+    return all(norm in MAX_RADIUS and colon and text for norm, colon, text in parts)
+
+
+UNION = Limit((tuple,), _are_balls, 'expected balls NORM:RADIUS, such as ("l2:0.5", "l1:12")')
+
+
 def read_radius(path: str, text: str | float, norm: str, epsilon: float | None = None) -> float:
     """The number for "8/255" or "0.0314", or with an epsilon for "epsilon/20".
 

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from cat_jax import attacks, data, methods, objectives
 from cat_jax.errors import UsageError
+from cat_jax.experiment.limits import read_radius
 from cat_jax.experiment.settings import chosen_fields
 from cat_jax.methods import Method, NamedMethod
 from cat_jax.runtime.registry import find, register
@@ -45,6 +46,11 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
     arguments = chosen_fields(config.method, "method", record.fields)
     for argument, epochs in record.epochs.items():
         arguments[argument] = after(_at(config, epochs) if isinstance(epochs, str) else epochs)
+    if config.attack.union and "tau" in record.epochs:
+        raise UsageError(
+            f"config.attack.union is set and the method is {record.name}, whose attack stops early "
+            "in one ball; choose another method, or leave union empty."
+        )
     method = record.make(build_attack(config.attack), **arguments)
     if masked and not method.mask_views:
         raise UsageError(
@@ -63,13 +69,11 @@ def build_attack(settings: ConfigDict) -> Attack:
     """The training attack: PGD on a loss, from a start."""
     loss, epsilon, start = settings.loss, settings.epsilon, settings.start_radius
     attack: Any = functools.partial(
-        attacks.pgd_with_state,
-        epsilon=epsilon,
-        step_size=settings.step_size,
+        attacks.union_with_state if settings.union else attacks.pgd_with_state,
         num_steps=settings.num_steps,
-        norm=settings.norm,
         loss=ATTACK_LOSSES[loss](settings),
         pixel_range=(0.0, 1.0) if settings.clip else None,
+        **_region(settings),
     )
     if settings.start == "gaussian":
         attack = attacks.starting_at(attack, attacks.gaussian_start(settings.start_std))
@@ -90,6 +94,20 @@ def build_attack(settings: ConfigDict) -> Attack:
     if settings.closing_forward:
         attack = attacks.closing_forward(attack)
     return attack
+
+
+def _region(settings: ConfigDict) -> dict[str, Any]:
+    """The arguments of the training attack that set its ball or balls."""
+    ball = attacks.NormBall(settings.norm, settings.epsilon, settings.step_size)
+    if not settings.union:
+        return ball._asdict()
+    balls = [ball]
+    for norm, _, text in (value.partition(":") for value in settings.union):
+        epsilon = read_radius("attack.union", text, norm)
+        if not epsilon > 0:
+            raise UsageError(f"config.attack.union has {norm}:{text}; expected a radius above 0.")
+        balls.append(attacks.NormBall(norm, epsilon, ball.step_size / ball.epsilon * epsilon))
+    return {"balls": tuple(balls), "combine": settings.combine}
 
 
 def _at(config: ConfigDict, path: str) -> Any:
