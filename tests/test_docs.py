@@ -110,16 +110,7 @@ SOURCES = sorted((pages.ROOT / "cat_jax").rglob("*.py")) + sorted(
 )
 
 
-# Files that still have such words; each that is done leaves the list.
-NOT_YET = {
-    "cat_jax/attacks/apgd.py",
-    "cat_jax/attacks/closures.py",
-    "cat_jax/attacks/pgd.py",
-    "cat_jax/attacks/standard.py",
-}
-
-
-@pytest.mark.parametrize("source", [p for p in SOURCES if name_of(p) not in NOT_YET], ids=name_of)
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
 def test_docstrings_and_messages_use_plain_words(source):
     texts = plain_words.texts(source.read_text())
     assert [fault for text in texts for fault in plain_words.faults(text)] == []

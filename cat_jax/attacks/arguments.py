@@ -1,4 +1,4 @@
-"""What a public attack demands of its arguments. Tracers pass: a compiled check cannot raise."""
+"""Checks of the arguments of public attacks. Tracers pass, because compiled code cannot raise."""
 
 import numbers
 import warnings
@@ -45,7 +45,7 @@ def check_batch(images: Any, labels: Any) -> None:
 
 
 def check_labels(labels: Array, num_classes: int) -> None:
-    """Raises unless every label is a class; others would count as fooled."""
+    """Raises unless every label is a class, because any other label would count as fooled."""
     if not is_concrete(labels):
         return
     low, high = _span(labels)
@@ -57,14 +57,14 @@ def check_labels(labels: Array, num_classes: int) -> None:
 
 
 def check_norm(norm: str) -> None:
-    """Raises unless there is a ball of that name."""
+    """Raises unless `norm` is one of `NORMS`."""
     check_choice("norm", norm, NORMS)
 
 
 def check_radius(norm: str = "linf", /, **radii: Any) -> None:
-    """Raises unless each is a radius: attacks think in fractions of the pixel range.
+    """Raises unless each value is a radius on the [0, 1] pixel scale.
 
-    In the maximum norm no two images are further apart than 1; in the others they may be.
+    The L-infinity distance of two images is at most 1; other distances may be larger.
     """
     largest = 1.0 if norm == "linf" else np.inf
     for name, value in radii.items():
@@ -80,11 +80,11 @@ def check_radius(norm: str = "linf", /, **radii: Any) -> None:
 
 
 def as_radius(name: str, value: Any, images: Array, norm: str = "linf") -> Array | float:
-    """A radius, or one for each image as [B, 1, 1, 1], on the pixel scale [0, 1].
+    """A radius on the [0, 1] pixel scale, or one for each image as [B, 1, 1, 1].
 
     Raises:
-      UsageError: for text, another shape, or a value that is negative, not finite, or above 1 in
-        the maximum norm.
+      UsageError: for text, another shape, or a value that is negative, not finite, or in L-infinity
+        above 1.
     """
     if not isinstance(value, jax.Array) and np.asarray(value).dtype.kind not in "fiu":
         raise UsageError(f"{name}={value!r}; expected a number: 8 of 255 is 8/255.")
@@ -102,7 +102,7 @@ def as_radius(name: str, value: Any, images: Array, norm: str = "linf") -> Array
 
 
 def check_count(least: int = 1, /, **counts: Any) -> None:
-    """Raises unless each is an integer from `least`: fewer would attack nothing."""
+    """Raises unless each value is an integer of at least `least`."""
     for name, value in counts.items():
         if not is_concrete(value):
             continue
@@ -114,13 +114,13 @@ def check_count(least: int = 1, /, **counts: Any) -> None:
 
 
 def check_share(**shares: Any) -> None:
-    """Raises unless each is a number in [0, 1]."""
+    """Raises unless each value is a number in [0, 1]."""
     for name, value in shares.items():
         _check_number(name, value, "[0, 1]", lambda number: (number >= 0) & (number <= 1))
 
 
 def check_positive(**values: Any) -> None:
-    """Raises unless each is a number above 0, and finite."""
+    """Raises unless each value is a finite number above 0."""
     for name, value in values.items():
         _check_number(
             name, value, "a number above 0", lambda number: (number > 0) & np.isfinite(number)
@@ -134,10 +134,10 @@ def _check_number(name: str, value: Any, expected: str, is_fine: Callable[[Any],
 
 
 def as_pixel_range(pixel_range: Any) -> PixelRange:
-    """(low, high) as a pair of floats, or None.
+    """The pixel range as floats (low, high), or None.
 
     Raises:
-      UsageError: unless it is None, or low below high within [0, 1].
+      UsageError: unless it is None, or has low < high within [0, 1].
     """
     if pixel_range is None:
         return None
@@ -153,7 +153,7 @@ def as_pixel_range(pixel_range: Any) -> PixelRange:
 
 
 def as_key(key: Any) -> Array:
-    """One key, or several, of the kind that `jax.random.key` makes; raw ones are wrapped.
+    """Keys of the kind that `jax.random.key` makes; wraps raw keys.
 
     Raises:
       UsageError: for anything else, such as a seed.
@@ -173,7 +173,7 @@ def as_key(key: Any) -> Array:
 
 
 def is_concrete(value: Any) -> bool:
-    """Has `value` numbers to look at? A tracer has not."""
+    """Whether `value` has numbers that can be read now; a tracer has none."""
     return not isinstance(value, jax.core.Tracer)
 
 
@@ -196,7 +196,7 @@ def warn_of_short_path(
 
 
 def _way_to_floats(images: Array) -> str:
-    """The remedy for images that are not floats [B, H, W, C]."""
+    """Remedy for images that are not floats [B, H, W, C]."""
     if images.ndim == 3:
         return "add an axis, images[None] for one image, images[..., None] for one channel"
     kind = str(images.dtype)
@@ -211,6 +211,6 @@ def _way_to_floats(images: Array) -> str:
 
 
 def _span(values: Array) -> tuple[Any, Any]:
-    """Least and largest, computed now even while `jit` traces the caller."""
+    """Minimum and maximum, computed now even while `jit` traces the caller."""
     with jax.ensure_compile_time_eval():
         return jnp.min(values).item(), jnp.max(values).item()

@@ -1,4 +1,4 @@
-"""Projected gradient ascent on a classifier with a state, as training and `attacks.pgd` run it."""
+"""Projected gradient ascent on a classifier with a state, for training and `attacks.pgd`."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def project(
     pixel_range: PixelRange,
     norm: str = "linf",
 ) -> Array:
-    """A point within epsilon of `images` and within `pixel_range`; in L2 not always the nearest."""
+    """Moves a point into the ball and the pixel range; in L2 not always to the nearest point."""
     candidate = BALLS[norm].project(candidate, images, epsilon, pixel_range)
     return candidate if pixel_range is None else jnp.clip(candidate, *pixel_range)
 
@@ -42,21 +42,22 @@ def pgd_with_state(
     tau: Array | int | None = None,
     norm: str = "linf",
 ) -> tuple[Array, Any]:
-    """`pgd` on a classifier with a state, which each of the `num_steps` forwards may change.
+    """`pgd` on a classifier with a state, which each of the `num_steps` forward passes may change.
 
-    Not compiled by itself: call it inside `jit`, as a training step does.
+    It is not compiled. Call it inside `jit`, as a training step does.
 
     Args:
       apply: (state, images) -> (logits, state).
-      state: pytree, such as a classifier's parameters and running statistics.
-      images, labels, key: and all others as for `pgd`, unchecked.
-      tau: as for `friendly_pgd`; None: every example makes all steps.
+      state: pytree, such as parameters and running statistics of a classifier.
+      images, labels, key: batch and keys; these and the other arguments are those of `pgd`, without
+        checks.
+      tau: number of extra steps as for `friendly_pgd`; None: every example makes all steps.
 
     Returns:
       Adversarial images, shaped as `images`, and the state after the attack.
 
     Raises:
-      UsageError: for a start that is both given and random.
+      UsageError: if there is a start and `random_start` is True.
     """
     check_start(random_start, start)
     warn_of_short_path(epsilon, step_size, num_steps, norm)
@@ -65,7 +66,7 @@ def pgd_with_state(
     def into_ball(candidate: Array) -> Array:
         return project(candidate, images, epsilon, pixel_range, norm)
 
-    # XLA prunes this where `loss` does not read it. Its statistics never count.
+    # XLA removes this forward pass if `loss` does not read it. Its state is dropped.
     natural_logits, _ = apply(state, images)
 
     def total_loss(candidate: Array, state: Any) -> tuple[Array, tuple[Array, Any]]:
@@ -80,13 +81,13 @@ def pgd_with_state(
         if tau is None:
             return moved, left, state
         wrong = ~losses.is_right(logits, labels)
-        stopped = wrong & (left == 0)  # And stays so: a stopped example does not move again.
+        stopped = wrong & (left == 0)  # A stopped example never moves again.
         return jnp.where(per_image(stopped), candidate, moved), left - (wrong & ~stopped), state
 
     if start is None:
         noise = 0.0 if random_start is False else epsilon * ball.noise(key, images)
         start = into_ball(images + noise)
-    if tau is not None and pixel_range is not None:  # An example may be left at its start.
+    if tau is not None and pixel_range is not None:  # Because an example may stay at its start.
         start = jnp.clip(start, *pixel_range)
     left = None if tau is None else jnp.full(len(labels), tau)
     adversarial, _, state = lax.fori_loop(0, num_steps, ascend, (start, left, state))
@@ -94,9 +95,9 @@ def pgd_with_state(
 
 
 def closing_forward(attack: Attack) -> Attack:
-    """`attack`, then one forward on what it found, for its running statistics alone.
+    """`attack`, and then a forward pass on its images that only updates running statistics.
 
-    Published adversarial training evaluates its attack's last iterate in training mode.
+    Published adversarial training runs the classifier in training mode on the last iterate.
     """
 
     def attack_and_forward(
@@ -110,7 +111,7 @@ def closing_forward(attack: Attack) -> Attack:
 
 
 def check_start(random_start: bool | None, start: Array | None) -> None:
-    """Raises if the start is both given and random."""
+    """Raises if there is a start and `random_start` is True."""
     if random_start and start is not None:
         raise UsageError(
             "random_start=True and a start are given; expected one of them: leave out random_start "

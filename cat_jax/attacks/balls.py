@@ -1,4 +1,4 @@
-"""The balls of the three norms: which way is steepest, which point is nearest, what is uniform."""
+"""The balls of the three norms: lengths, steepest steps, projections and uniform noise."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,22 +10,22 @@ from cat_jax.attacks.arguments import PixelRange
 from cat_jax.attacks.starts import per_example_keys, uniform_noise
 from cat_jax.types import Array, per_image
 
-LEAST_SHARE = 0.01  # A step in L1 moves so many of the entries at least, where they can move.
+MIN_SHARE = 0.01  # A step in L1 moves at least this share of the entries that can move.
 
 
 class Ball(NamedTuple):
     """A norm's ball around each image, [B, H, W, C].
 
     Attributes:
-      length: images -> [B, 1, 1, 1], the norm of each.
-      step: (gradient, candidate, length, pixel range) -> the step of that length along which the
-        loss grows fastest; entries where the gradient is not finite do not move. In L1 that would
-        be a single entry. There the largest percent of those that the pixel range lets move share
-        the step (Tramer & Boneh 2019).
-      project: (candidate, images, epsilon, pixel range) -> a point within epsilon of images: the
-        nearest one; in L1 the nearest one within the pixel range too.
-      noise: (key, images) -> a uniform draw from the ball of radius 1, each example's from its
-        own key.
+      length: images -> norm of each image, [B, 1, 1, 1].
+      step: (gradient, candidate, length, pixel range) -> the step of that length with the largest
+        increase of the loss. Entries whose gradient is not finite do not move. In L1, such a step
+        would move a single entry. Instead, the 1 % of the entries with the largest gradients share
+        it, among those that the pixel range lets move (Tramer & Boneh 2019).
+      project: (candidate, images, epsilon, pixel range) -> the nearest point within epsilon of
+        images; in L1 the nearest one that is also within the pixel range.
+      noise: (key, images) -> uniform draws from the ball of radius 1, each from the key of its
+        example.
     """
 
     length: Callable[[Array], Array]
@@ -39,7 +39,7 @@ def _largest(images: Array) -> Array:
 
 
 def l2_norm(images: Array) -> Array:
-    """[B, H, W, C] -> [B, 1, 1, 1]: the Euclidean norm of each image."""
+    """The Euclidean norm of each image, [B, H, W, C] -> [B, 1, 1, 1]."""
     return jnp.sqrt(jnp.sum(jnp.square(images), axis=(1, 2, 3), keepdims=True))
 
 
@@ -48,7 +48,7 @@ def _l1_norm(images: Array) -> Array:
 
 
 def finite(gradient: Array) -> Array:
-    """`gradient`, with zero for its NaN and infinite entries: they name no direction."""
+    """`gradient` with 0 for its NaN and infinite entries, which have no direction."""
     return jnp.where(jnp.isfinite(gradient), gradient, 0.0)
 
 
@@ -57,11 +57,11 @@ def _sign(gradient: Array) -> Array:
 
 
 def sparse_sign(gradient: Array, share: Array | float) -> Array:
-    """The signs of the entries of the largest magnitude, divided by their number: of L1 norm 1.
+    """Signs of the entries with the largest magnitudes, divided by their number: L1 norm 1.
 
     Args:
       gradient: [B, H, W, C].
-      share: part of the entries that are kept, at least one; or one for each example, [B].
+      share: share of the entries that are not 0, at least one entry; or one for each example, [B].
     """
     gradient = finite(gradient)
     size = gradient[0].size
@@ -75,10 +75,10 @@ def sparse_sign(gradient: Array, share: Array | float) -> Array:
 def _filled(
     gradient: Array, candidate: Array, length: Array | float, pixel_range: PixelRange
 ) -> Array:
-    """Moves the entries of the largest gradients first: to their edges, or by their part of 1%."""
+    """Moves the entries with the largest gradients first, each at most by its part of the 1 %."""
     gradient = finite(gradient)
     total = jnp.broadcast_to(jnp.asarray(length, candidate.dtype), (len(candidate), 1, 1, 1))
-    room = jnp.broadcast_to(total / max(LEAST_SHARE * candidate[0].size, 1.0), candidate.shape)
+    room = jnp.broadcast_to(total / max(MIN_SHARE * candidate[0].size, 1.0), candidate.shape)
     if pixel_range is not None:
         low, high = pixel_range
         edge = jnp.where(gradient > 0, high - candidate, candidate - low)
@@ -103,11 +103,14 @@ def _clip(
 
 
 def _unit(gradient: Array) -> Array:
-    """Zero where the gradient is. Divides by the largest first: squares of tiny entries vanish."""
+    """The gradient divided by its norm, or 0 for a gradient of 0.
+
+    It divides by the largest entry first, because squares of tiny entries underflow.
+    """
     gradient = finite(gradient)
     largest = jnp.max(jnp.abs(gradient), axis=(1, 2, 3), keepdims=True)
     scaled = gradient / jnp.where(largest > 0, largest, 1.0)
-    return scaled / jnp.maximum(l2_norm(scaled), 1.0)  # The norm is at least 1, or 0.
+    return scaled / jnp.maximum(l2_norm(scaled), 1.0)  # Because the norm is 0, or at least 1.
 
 
 def _shorten(
@@ -122,9 +125,9 @@ def _shorten(
 def _shrink(
     candidate: Array, images: Array, epsilon: Array | float, pixel_range: PixelRange
 ) -> Array:
-    """Every entry is shortened by one length, to its room at most (Croce & Hein 2021, Prop. 2.1).
+    """The nearest point of the intersection of ball and pixel range (Croce & Hein 2021, Prop. 2.1).
 
-    The nearest point of the intersection of ball and pixel range, not of one after the other.
+    It shortens all entries by one length, and each to the edge of its pixel range.
     """
     delta = candidate - images
     length = room = jnp.abs(delta)
@@ -135,15 +138,15 @@ def _shrink(
     radius = jnp.broadcast_to(jnp.asarray(epsilon, images.dtype), (len(images), 1, 1, 1))
     cut = jax.vmap(_common_cut)(length.reshape(rows), room.reshape(rows), radius[:, 0, 0, 0])
     shortened = jnp.sign(delta) * jnp.clip(length - per_image(cut), 0.0, room)
-    total = _l1_norm(shortened)  # Above the radius by rounding alone.
+    total = _l1_norm(shortened)  # Exceeds the radius only by rounding.
     return images + shortened * jnp.minimum(1.0, radius / jnp.where(total > 0, total, 1.0))
 
 
 def _common_cut(length: Array, room: Array, radius: Array) -> Array:
-    """The least cut from 0 on with sum(clip(length - cut, 0, room)) <= radius.
+    """The smallest cut >= 0 with sum(clip(length - cut, 0, room)) <= radius.
 
-    As the cut falls from the greatest length, an entry begins to count at its length and has no
-    room left at length - room: between these points the sum is linear in the cut.
+    The sum is piecewise linear in the cut. As the cut falls, an entry begins to grow at its length,
+    and is at its room from length - room on.
     """
     points = jnp.concatenate([length, length - room])
     changes = jnp.concatenate([jnp.ones_like(length), -jnp.ones_like(length)])
@@ -159,7 +162,7 @@ def _common_cut(length: Array, room: Array, radius: Array) -> Array:
 
 
 def _l2_noise(key: Array, images: Array) -> Array:
-    """A normal draw has a uniform direction; U^(1/n) is the radius of a uniform point."""
+    """Uniform in the ball: the direction of a normal draw, at the radius U^(1/n)."""
     shape, dtype = images.shape[1:], images.dtype
     pairs = jax.vmap(jax.random.split)(per_example_keys(key, len(images)))
     direction = _unit(jax.vmap(lambda k: jax.random.normal(k, shape, dtype))(pairs[:, 0]))
@@ -168,7 +171,7 @@ def _l2_noise(key: Array, images: Array) -> Array:
 
 
 def _l1_noise(key: Array, images: Array) -> Array:
-    """Exponential draws divided by their sum, one more included, are uniform in the simplex."""
+    """Uniform in the ball: n of n + 1 exponential draws over their sum, with random signs."""
     shape, dtype = images.shape[1:], images.dtype
 
     def draw(key: Array) -> Array:

@@ -1,12 +1,12 @@
 """Classifiers and losses as pytrees, so that each call evaluates their current state.
 
-`jit` compares a function by its identity, so that it would not see a change of what the function
-closes over. Here all arrays become arguments, and all else is compared at each call:
+`jit` compares a function by its identity, so it does not notice if a value in the closure changes.
+Here all arrays become arguments, and everything else is compared at each call:
 
   a pytree, such as a `Partial`: its arrays are traced; one compilation serves every checkpoint
-  a function that reads no arrays: known by its identity, and the numbers and functions it reads
-  any other function or object: traced at each call; the arrays that it closes over become
-    arguments, so that only another computation compiles again
+  a function that reads no arrays: compared by the numbers and functions that it reads
+  any other function or object: traced at each call; the arrays in its closure become arguments, so
+    only a different computation compiles again
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ IN_TRAINING_MODE = (
 
 
 class TrainingMode(UsageError):
-    """The classifier changes its own state when it is called, or asks for noise."""
+    """The classifier changes its state in a call, or draws noise."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -50,8 +50,8 @@ def as_logits_fn(logits_fn: LogitsFn, images: Array) -> tuple[Partial, int]:
     """A classifier as a pytree, and its number of classes.
 
     Raises:
-      UsageError: if it is no function, or returns something else than logits [B, K].
-      TrainingMode: see there.
+      UsageError: if it is not a function, or does not return logits [B, K].
+      TrainingMode: if it changes its state or draws noise.
     """
     _check_callable("logits_fn", logits_fn)
     pytree = as_pytree(logits_fn, _check_logits, images)
@@ -62,7 +62,7 @@ def as_loss(loss: Loss, num_classes: int, images: Array, labels: Array) -> Parti
     """A loss of views as a pytree, for logits [B, num_classes].
 
     Raises:
-      UsageError: if it is no function, or returns something else than one value for each image.
+      UsageError: if it is not a function, or does not return one value for each image.
     """
     _check_callable("loss", loss)
     logits = jax.ShapeDtypeStruct((len(images), num_classes), images.dtype)
@@ -73,9 +73,9 @@ def as_pytree(function: Any, check: Check, *arguments: Any) -> Partial:
     """`function` as a pytree of its arrays, current at each call.
 
     Args:
-      function: what a caller gave; one that came from here is returned unchanged.
-      check: applied to each result, while it is traced.
-      arguments: with the shapes and dtypes of those that it will be called with.
+      function: function or object of the caller; a result of `as_pytree` is returned unchanged.
+      check: function that checks each result during tracing.
+      arguments: arrays with the shapes and dtypes of later calls.
     """
     if isinstance(getattr(function, "func", None), programs.Frozen):
         return function
@@ -92,7 +92,7 @@ def as_pytree(function: Any, check: Check, *arguments: Any) -> Partial:
 
 
 class _Array:
-    """Stands where an array was."""
+    """Placeholder for an array."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,15 +100,15 @@ class _Structure:
     """A callable without its arrays.
 
     Attributes:
-      treedef: its structure as a pytree; that of a leaf for a function.
-      leaves: all that are not arrays, and `_Array` in place of those that are.
+      treedef: structure of the pytree; for a function, that of a leaf.
+      leaves: all leaves, with `_Array` in place of the arrays.
     """
 
     treedef: jax.tree_util.PyTreeDef
     leaves: tuple[Any, ...]
 
     def call(self, arrays: list[Array], check: Check, *arguments: Any) -> Array:
-        """The checked result of the callable, put together with `arrays`."""
+        """Calls the callable with `arrays` in their places, and checks the result."""
         rest = iter(arrays)
         leaves = [next(rest) if leaf is _Array else leaf for leaf in self.leaves]
         function = self.treedef.unflatten(leaves)
@@ -141,7 +141,7 @@ class _Fixed(programs.Frozen):
 
 
 def _split(function: Callable[..., Any]) -> tuple[_Structure, list[Array]]:
-    """Arrays and numbers are traced; flags, text and functions are not."""
+    """Splits a callable into its structure and its arrays and numbers, which are traced."""
     leaves, treedef = jax.tree.flatten(function)
     if jax.tree_util.treedef_is_leaf(treedef):
         return _Structure(treedef, (function,)), []

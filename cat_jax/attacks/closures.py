@@ -1,7 +1,7 @@
-"""What a function reads besides its arguments: its closure, its defaults, the globals it names.
+"""Lists what a function reads besides its arguments: closure, defaults, globals.
 
-`jit` knows a function by its identity alone. If all that it reads is known and has not changed, it
-still computes the same; otherwise only tracing it again can tell.
+`jit` compares functions only by their identity. A function still computes the same if everything
+that it reads is known and unchanged. Otherwise only a new trace can show that.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-# Their functions and classes are taken to compute the same at every call.
+# Libraries whose functions and classes are assumed to compute the same at every call.
 LIBRARIES = frozenset(
     "builtins functools itertools math operator typing dataclasses collections enum abc _abc "
     "jax jaxlib numpy flax optax equinox haiku cat_jax".split()
@@ -25,7 +25,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 FUNCTIONS_OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc, jax.numpy.ufunc)
 DESCRIPTORS = types.MemberDescriptorType | types.GetSetDescriptorType
 JITTED = type(jax.jit(lambda: None))
-# Gives a `functools.partial` in a `Partial` the hash that a structure needs.
+# The class by which JAX makes a `functools.partial` in a `Partial` hashable.
 HASHABLE_PARTIAL: Any = type(jax.tree_util.Partial(functools.partial(len)).func)
 RULES = frozenset({"custom_jvp", "custom_vjp", "custom_gradient"})
 OF_LINEN = frozenset({"parent", "name", "scope"})
@@ -33,15 +33,14 @@ OF_LINEN = frozenset({"parent", "name", "scope"})
 
 @dataclasses.dataclass
 class Reads:
-    """What a callable reads, as far as it decides what is computed.
+    """The values that a callable reads and that decide its computation.
 
     Attributes:
-      values: code of functions, classes, modules and structures, names, numbers and text with their
-        types, in the order in which they are read. Two equal lists mean: the same but for the
-        arrays.
-      is_fixed: does it read neither arrays nor lists, dictionaries or objects, whose contents may
-        change at every call?
-      has_rules: may code outside the libraries define derivatives of its own?
+      values: code of functions, classes, modules, structures, names, numbers and text with their
+        types, in reading order. Callables with equal lists compute the same, apart from arrays.
+      is_fixed: whether it reads no arrays, lists, dictionaries or objects, whose contents may
+        change between calls.
+      has_rules: whether code outside the libraries may define custom derivatives.
     """
 
     values: list[Hashable]
@@ -50,7 +49,7 @@ class Reads:
 
 
 def reads(*callables: Any) -> Reads | None:
-    """What functions, objects or structures of pytrees read; None if that cannot be known."""
+    """Lists what functions, objects or pytree structures read; None if that is unknown."""
     walk = _Walk()
     try:
         for value in callables:
@@ -61,19 +60,19 @@ def reads(*callables: Any) -> Reads | None:
 
 
 class _Unknown(Exception):
-    """There is a value that may change unseen."""
+    """A value may change without a visible sign."""
 
 
 class _Walk:
-    """Visits what can be reached from a value, each object once."""
+    """Visits everything that a value refers to, each object once."""
 
     def __init__(self) -> None:
         self.reads = Reads([])
-        # Number and value. Keeps the values alive, since an id is unique only as long.
+        # id -> (number, value). It holds the values, because ids of deleted objects are reused.
         self._visited: dict[int, tuple[int, Any]] = {}
 
     def visit(self, value: Any) -> None:
-        """Adds `value` and all that it reads."""
+        """Adds `value` and everything that it reads."""
         if type(value) in PLAIN or isinstance(value, np.generic | np.dtype | enum.Enum):
             self.reads.values.append((type(value), repr(value)))
         elif isinstance(value, jax.Array | np.ndarray):
@@ -88,7 +87,7 @@ class _Walk:
     def _parts(self, value: Any) -> Iterator[Any]:
         match value:
             case types.FunctionType():
-                self._add(value.__code__)  # Not itself: a lambda is another one at each call.
+                self._add(value.__code__)  # Because a lambda is a new object at each call.
                 yield from self._parts_of_function(value)
             case type():
                 self._add(value)
@@ -142,7 +141,7 @@ class _Walk:
         for cell in function.__closure__ or ():
             try:
                 yield cell.cell_contents
-            except ValueError:  # Not bound yet.
+            except ValueError:  # Because the variable has no value yet.
                 raise _Unknown from None
         yield from function.__defaults__ or ()
         yield from (function.__kwdefaults__ or {}).values()
@@ -157,7 +156,7 @@ class _Walk:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Globals and attributes that the code names, and that functions inside it do."""
+    """Names of globals and attributes in the code and in the functions inside it."""
     inside = (c for c in code.co_consts if isinstance(c, types.CodeType))
     return set(code.co_names).union(*map(_names, inside))
 
@@ -170,7 +169,7 @@ def _parts_of_class(cls: type) -> Iterator[Any]:
         for name, member in vars(base).items():
             code = getattr(member, "__code__", None)
             if code is not None:
-                if code.co_filename != "<string>":  # Not generated by `dataclasses`.
+                if code.co_filename != "<string>":  # Because `dataclasses` generates such code.
                     yield member
             elif not (name.startswith("__") or name in OF_LINEN or isinstance(member, DESCRIPTORS)):
                 if not (name.startswith("_") and _is_of_a_framework(member)):
@@ -178,9 +177,10 @@ def _parts_of_class(cls: type) -> Iterator[Any]:
 
 
 def _parts_of_structure(treedef: jax.tree_util.PyTreeDef) -> Iterator[Any]:
-    """Classes of the nodes, and functions and objects in their static parts.
+    """Yields classes of the nodes, and functions and objects in their static parts.
 
-    Equal structures have equal static parts: only what can change under one identity is visited.
+    Equal structures have equal static parts, so it yields only values that can change while their
+    identity stays the same.
     """
     if (node := treedef.node_data()) is not None:
         cls, static = node
@@ -216,7 +216,7 @@ def _is_frozen(value: Any) -> bool:
 
 
 def _is_constant(value: Any) -> bool:
-    """A mark without contents, such as that of a default that was not given."""
+    """Whether a value is a marker without contents, such as the one for a missing default."""
     is_empty = not callable(value) and not getattr(value, "__dict__", None)
     return type(value) is object or (is_empty and _is_of_a_framework(value))
 
@@ -234,6 +234,6 @@ def _is_library(module: str) -> bool:
 
 
 def _is_stateless(function: Callable[..., Any]) -> bool:
-    """A function of C; not a method that is bound to an object, such as `list.append`."""
+    """Whether a C function is not bound to an object, as `list.append` of a list is."""
     bound_to = getattr(function, "__self__", None)
     return bound_to is None or isinstance(bound_to, types.ModuleType)

@@ -1,4 +1,4 @@
-"""The conditions that the arguments of an attack set, as plain JSON values."""
+"""The conditions of a result that the arguments of its attack set, as plain JSON values."""
 
 import dataclasses
 import functools
@@ -35,42 +35,41 @@ MINIMUM_NORM: dict[AttackFn, str] = {fmn: "linf", ddn: "l2"}
 def square_counted(
     logits_fn: LogitsFn, images: Array, labels: Array, key: Array, **hyper: Any
 ) -> tuple[Array, Array]:
-    """`square`, with the number of queries that each image took; arguments as there."""
+    """`square` with the number of queries of each image; the arguments are those of `square`."""
     result = square_with_queries(logits_fn, images, labels, key, **hyper)
     return result.adversarial, result.queries
 
 
-# Attacks that run another attack with other arguments: those arguments. Tests hold them against
-# what the attacks do.
+# The arguments of attacks that run another attack. Tests compare them with the attacks.
 SPECIAL_CASES: dict[AttackFn, Callable[..., AttackFn]] = {
-    fgsm: lambda *, epsilon, **more: functools.partial(
-        pgd, epsilon=epsilon, step_size=epsilon, num_steps=1, random_start=False, **more
+    fgsm: lambda *, epsilon, **others: functools.partial(
+        pgd, epsilon=epsilon, step_size=epsilon, num_steps=1, random_start=False, **others
     ),
-    cw_linf: lambda *, kappa=50.0, **more: functools.partial(
-        pgd, loss=objectives.AdversarialMargin(kappa), **more
+    cw_linf: lambda *, kappa=50.0, **others: functools.partial(
+        pgd, loss=objectives.AdversarialMargin(kappa), **others
     ),
-    friendly_pgd: lambda *, tau=0, **more: functools.partial(pgd, tau=tau, **more),
-    apgd_t: lambda *, num_targets=9, **more: functools.partial(
-        cast(Any, apgd), loss="targeted_logit_ratio", num_targets=num_targets, **more
+    friendly_pgd: lambda *, tau=0, **others: functools.partial(pgd, tau=tau, **others),
+    apgd_t: lambda *, num_targets=9, **others: functools.partial(
+        cast(Any, apgd), loss="targeted_logit_ratio", num_targets=num_targets, **others
     ),
-    square_counted: lambda **more: functools.partial(square, **more),
+    square_counted: lambda **others: functools.partial(square, **others),
 }
 
 
 def describe(attack: AttackFn) -> dict[str, Any]:
-    """The arguments of an attack and the defaults of the others, as plain JSON values.
+    """The arguments of an attack as plain JSON values, with the defaults of those that are not set.
 
     "epsilon", "norm" and "clipped" are always among them. The norm of a union over several norms
     is "union", and its epsilon is the largest one; "attacks" has those of each attack.
 
     Raises:
-      UsageError: without one radius, or with one outside its range.
+      UsageError: if the radius is missing, is not one number, or is outside its range.
     """
     function, arguments = unwrap(attack)
     if expand := SPECIAL_CASES.get(function):
         return describe(expand(**arguments))
     values = _defaults(function) | arguments
-    if "random_start" in values:  # Unset, it depends on the start.
+    if "random_start" in values:  # Because the default depends on the start.
         values["random_start"] = values["random_start"] is not False and values.get("start") is None
     parts = [describe(part) for part in parts_of(values)]
     epsilon = values.get("epsilon", max((part["epsilon"] for part in parts), default=None))
@@ -113,12 +112,12 @@ def _defaults(function: AttackFn) -> dict[str, Any]:
 
 
 def parts_of(values: Mapping[str, Any]) -> tuple[AttackFn, ...]:
-    """The attacks that an attack of `compose` is made of."""
+    """The attacks that an attack of `compose` runs."""
     return (values["attack"],) if "attack" in values else tuple(values.get("attacks", ()))
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the names that results give them; those that are unset are left out."""
+    """Arguments by their names in results, without those that are not set."""
     plain: dict[str, Any] = {}
     for name, value in values.items():
         if name in ("attack", "attacks", "epsilon") or (value is None and name != "pixel_range"):
@@ -147,7 +146,7 @@ def _describe_loss(loss: Any) -> dict[str, Any]:
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON has it; functions by their names, arrays by their SHA-256."""
+    """A value in the form of JSON: functions as their names, arrays as their SHA-256."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no such number.
     if isinstance(value, (bool, int, float, str)) or value is None:

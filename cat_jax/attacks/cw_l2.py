@@ -16,7 +16,7 @@ from cat_jax.errors import UsageError
 from cat_jax.types import Array, LogitsFn, per_image
 
 EDGE = 1 - 1e-6  # Keeps arctanh finite at black and white.
-LARGEST = 1e10  # c is not raised beyond.
+MAX_C = 1e10
 
 
 class _Best(NamedTuple):
@@ -44,26 +44,25 @@ def cw_l2(
     \|\tilde{x} - x\|_2^2 + c \max(f(\tilde{x})_y - \max_{i \ne y} f(\tilde{x})_i, -k)
     $$
 
-    by Adam over w, with x~ = (tanh(w) + 1) / 2, which keeps it in [0, 1]; c is searched for each
-    example: ten times as large until it succeeds, then by bisection. It costs num_searches *
-    num_steps forward and backward passes: 9,000 by default, 450 times as many as PGD-20.
+    It uses Adam over w, with x~ = (tanh(w) + 1) / 2 in [0, 1]. The search for c multiplies it by
+    ten until the attack succeeds, and then bisects, for each example. The cost is num_searches *
+    num_steps forward and backward passes: 9,000 by default, 450 times that of PGD-20.
 
     Args:
       logits_fn, images, labels: as for `attacks.pgd`.
-      key: unused; there is no noise.
-      kappa: k, by how much the best wrong logit shall exceed the true one.
-      num_steps: steps of Adam for each c. Static.
+      key: unused, because there is no noise.
+      kappa: k, the required margin of the best wrong logit over the true one.
+      num_steps: number of steps of Adam for each c. Static.
       num_searches: number of values of c. Static.
       learning_rate: step size of Adam.
-      initial_c: the first c.
+      initial_c: first value of c.
 
     Returns:
-      The nearest misclassified images, at any distance; x if the search finds none or if x is
-      misclassified already.
+      The nearest misclassified images at any distance; x if there is none or if x is misclassified.
 
     Raises:
-      UsageError: as `attacks.pgd`; for no steps or searches, a negative kappa, and a learning rate
-        or first c of 0 or less.
+      UsageError: as `attacks.pgd`, for no steps or searches, for a negative kappa, and for a
+        learning rate or an initial c that is not above 0.
     """
     del key
     check_count(num_steps=num_steps, num_searches=num_searches)
@@ -118,10 +117,10 @@ def _cw_l2(
         descended = lax.fori_loop(0, num_steps, functools.partial(descend, c), begin)
         _, _, best, succeeded = descended
         low, high = jnp.where(succeeded, low, c), jnp.where(succeeded, c, high)
-        c = jnp.where(jnp.isinf(high), jnp.minimum(10 * c, LARGEST), (low + high) / 2)
+        c = jnp.where(jnp.isinf(high), jnp.minimum(10 * c, MAX_C), (low + high) / 2)
         return c, low, high, best
 
-    # Wrong already: at distance 0, which nothing is nearer than.
+    # A misclassified x is at distance 0, so no other point replaces it.
     wrong = ~losses.is_right(logits_fn(images), labels)
     infinite = jnp.full(labels.shape, jnp.inf, images.dtype)
     best = _Best(jnp.where(wrong, 0.0, infinite), images)

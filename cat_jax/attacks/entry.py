@@ -1,4 +1,4 @@
-"""Where public attacks begin and end: checked arguments in, images of the caller's dtype out."""
+"""Checks the arguments of public attacks, and returns images of the caller's dtype."""
 
 import dataclasses
 from typing import Any, Self
@@ -13,14 +13,14 @@ from cat_jax.types import Array, LogitsFn
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A batch as an attack takes it.
+    """A checked batch in the form that attacks compute with.
 
     Attributes:
-      given: images, as the caller gave them.
-      logits_fn: the classifier as a pytree; of images of at least float32.
-      images: `given` in float32, if it is of half precision.
-      labels: [B].
-      num_classes: K.
+      given: images of the caller.
+      logits_fn: classifier as a pytree, for images of at least float32.
+      images: `given`, in float32 if it has half precision.
+      labels: integers [B].
+      num_classes: number of classes K.
     """
 
     given: Array
@@ -31,7 +31,7 @@ class Entry:
 
     @classmethod
     def of(cls, logits_fn: LogitsFn, images: Array, labels: Array) -> Self:
-        """Checks what every attack is given.
+        """Checks the arguments that all attacks share.
 
         Raises:
           UsageError: for images that are not floats [B, H, W, C] in [0, 1], labels that are not
@@ -43,7 +43,7 @@ class Entry:
         images = jnp.asarray(images)
         pytree, num_classes = as_logits_fn(logits_fn, images)
         check_labels(labels, num_classes)
-        labels = jnp.asarray(labels)  # Inside a caller's `jit` a tracer, which passes all checks.
+        labels = jnp.asarray(labels)  # A tracer inside a caller's `jit` passes all checks.
         if not precision.is_half(images):
             return cls(images, pytree, images, labels, num_classes)
         rounded = precision.on_rounded(pytree, images)
@@ -51,7 +51,7 @@ class Entry:
 
     @property
     def is_empty(self) -> bool:
-        """Are there no images? Then there is nothing to trace either."""
+        """Whether there are no images, so that attacks must not trace the classifier."""
         return not len(self.given)
 
     def radius(self, name: str, value: Any, norm: str = "linf") -> Array | float:
@@ -59,7 +59,7 @@ class Entry:
         return as_radius(name, value, self.images, norm)
 
     def result(self, adversarial: Array) -> Array:
-        """What the attack found, in the dtype of the images that were given."""
+        """The result of the attack in the dtype of the caller's images."""
         if not precision.is_half(self.given):
             return adversarial
         return precision.inwards(adversarial, self.given)

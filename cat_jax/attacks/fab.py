@@ -1,4 +1,4 @@
-"""The fast adaptive boundary attack (FAB): the nearest misclassified point, wherever it is."""
+"""The fast adaptive boundary attack (FAB): the nearest misclassified point at any distance."""
 
 import functools
 from collections.abc import Callable
@@ -23,18 +23,18 @@ from cat_jax.attacks.planes import plane_step
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.types import Array, LogitsFn, per_image
 
-LEAST_STEP = 1e-8  # Of the published code: two steps of no length share alike, not 0 / 0.
+MIN_LENGTH = 1e-8  # As in the published code, so that two steps of length 0 do not give 0 / 0.
 
 
 class FabDetails(NamedTuple):
-    """What the search found, beside its images.
+    """Complete result of the search.
 
     Attributes:
-      adversarial: [B, H, W, C].
-      fooled: [B], bool: was wrong from the start, or has a point within epsilon.
-      min_norm_per_target: [num_targets or K - 1, B], the distance of the nearest
-        misclassified point on the way to each target, whatever epsilon is. Infinite where there
-        was none, 0 for an example that was wrong from the start.
+      adversarial: images [B, H, W, C].
+      fooled: bool [B], whether the natural image is misclassified, or a point within epsilon is.
+      min_norm_per_target: [num_targets or K - 1, B], the distance of the nearest misclassified
+        point on the way to each target, at any epsilon: infinite if there is none, 0 if the natural
+        image is misclassified.
     """
 
     adversarial: Array
@@ -59,37 +59,39 @@ def fab_t(
 ) -> Array:
     r"""The nearest misclassified point of a search for each target class, if within epsilon.
 
-    The targeted attack of Croce & Hein (2020, "Minimally distorted adversarial
-    examples with a fast adaptive boundary attack"), as published in AutoAttack. The target's logit
-    minus the true one is linearised at the iterate; the steps delta^t from the iterate and delta
-    from x lead to where that is 0, within the pixel range; and
+    This is the targeted attack of Croce & Hein (2020, "Minimally distorted adversarial examples
+    with a fast adaptive boundary attack"), as published in AutoAttack. It linearises the difference
+    of the target's logit and the true one at the iterate. The steps delta^t from the iterate and
+    delta from x lead to the zeros of that function within the pixel range, and
 
     $$
     x^{t+1} = clip((1-\alpha)(x^t + \eta\,\delta^t) + \alpha(x + \eta\,\delta)), \quad
     \alpha = \min(\|\delta^t\| / (\|\delta^t\| + \|\delta\|), \alpha_{max})
     $$
 
-    A misclassified iterate is noted if it is the nearest yet, and drawn back to x + beta (x^t - x).
-    No random start, so no randomness. The radius does not steer the search: it only decides at
-    the end. What is found for the highest ranked target that succeeds is returned.
+    The search stores the nearest misclassified iterate, and moves each misclassified iterate back
+    to x + beta (x^t - x). There is no random start, so the result is deterministic. The radius has
+    no influence on the search: it decides only at the end which points count. The attack returns
+    the point of the highest ranked target that succeeds.
 
     Args:
       logits_fn, images: as for `attacks.pgd`.
-      labels: [B], integer: the true classes, not the targets, which the attack chooses.
-      key: unused; there for the signature that all attacks share.
+      labels: true classes, integers [B]. The attack chooses the targets.
+      key: unused, because all attacks have the same signature.
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
         image, [B].
-      num_steps: iterations for each target, of one gradient and one more forward. Static.
-      num_targets: number of target classes, ranked highest at x after the true one; at most K - 1.
+      num_steps: number of iterations for each target; each has a gradient and a forward pass.
         Static.
-      alpha_max: how much, at most, an iterate is drawn towards the projection of x; in [0, 1].
-      eta: how far a step goes, in distances to the plane: a little beyond it, above 1.
-      beta: how much of its distance to x a misclassified iterate keeps; in [0, 1].
-      pixel_range: what iterates are clipped to; None: never clipped, another threat model.
-      norm: "linf", "l2" or "l1": of the steps and of the distance to x. Static.
+      num_targets: number of target classes, at most K - 1: the wrong classes with the largest
+        logits at x. Static.
+      alpha_max: largest weight of the projection of x in an iterate, in [0, 1].
+      eta: length of a step, in distances to the plane; a little above 1 to cross it.
+      beta: share of its distance to x that a misclassified iterate keeps, in [0, 1].
+      pixel_range: range that clips the iterates; None: no clipping, which is another threat model.
+      norm: norm of the steps and of the distance to x, "linf", "l2" or "l1". Static.
 
     Returns:
-      Images, shaped as `images`. Examples that are wrong from the start, and those with no
+      Images, shaped as `images`. Examples that are misclassified already, and those without a
       misclassified point within epsilon, are returned unchanged. No gradient flows through them.
 
     Raises:
@@ -106,8 +108,8 @@ def fab_t(
     hyper: dict[str, Any] = dict(num_steps=int(num_steps), num_targets=int(num_targets))
     hyper |= dict(alpha_max=alpha_max, eta=eta, beta=beta, pixel_range=as_pixel_range(pixel_range))
     hyper |= dict(epsilon=entry.radius("epsilon", epsilon, norm), norm=norm)
-    found = fab_t_with_details(entry.logits_fn, entry.images, labels, **hyper)
-    return entry.result(found.adversarial)
+    details = fab_t_with_details(entry.logits_fn, entry.images, labels, **hyper)
+    return entry.result(details.adversarial)
 
 
 @functools.partial(jax.jit, static_argnames=("num_steps", "num_targets", "pixel_range", "norm"))
@@ -121,11 +123,11 @@ def fab_t_with_details(
     norm: str = "linf",
     **kwargs: Any,
 ) -> FabDetails:
-    """`fab_t` and what it learnt. Every target is tried, also for examples already fooled.
+    """`fab_t` with its distances. It tries every target, also for examples that are fooled.
 
     Args:
       logits_fn: a pytree, traced.
-      images, labels: and all others as for `fab_t`; without defaults.
+      images, labels, epsilon, num_targets, norm, **kwargs: as for `fab_t`, without defaults.
     """
     logits = logits_fn(images)
     wrong = ~losses.is_right(logits, labels)
@@ -172,7 +174,7 @@ def nearest_point(
 ) -> tuple[Array, Array]:
     """The nearest misclassified iterate of one run of FAB, and its distance [B].
 
-    `images` and infinity if there is none; `images` and 0 where they are `wrong` [B] already.
+    Without such an iterate, returns `images` and infinity; where `wrong` [B] holds, `images` and 0.
 
     Args:
       logits_fn, images, labels: as for `fab_t`.
@@ -189,7 +191,7 @@ def nearest_point(
         moved = _move(candidate, images, finite(normal), height, norm=norm, **kwargs)
         fooled = ~losses.is_right(logits_fn(moved), labels)
         distance = _length(moved - images, norm)
-        nearer = fooled & (distance < least)  # Never true of NaN.
+        nearer = fooled & (distance < least)  # False for NaN.
         nearest = jnp.where(per_image(nearer), moved, nearest)
         candidate = jnp.where(per_image(fooled), images + beta * (moved - images), moved)
         return candidate, nearest, jnp.where(nearer, distance, least)
@@ -210,17 +212,19 @@ def _move(
     pixel_range: PixelRange,
     norm: str,
 ) -> Array:
-    """The equation of `fab_t`, where `height` [B] and its gradient `normal` are at `candidate`."""
+    """The equation of `fab_t`, with `height` [B] and its gradient `normal` at `candidate`."""
     steps = jax.vmap(functools.partial(plane_step, pixel_range=pixel_range, norm=norm))
     natural_height = height + jnp.sum(normal * (images - candidate), axis=(1, 2, 3))
     step, natural_step = steps(candidate, normal, height), steps(images, normal, natural_height)
     length, natural_length = (
-        jnp.maximum(_length(s, norm), LEAST_STEP) for s in (step, natural_step)
+        jnp.maximum(_length(s, norm), MIN_LENGTH) for s in (step, natural_step)
     )
     alpha = per_image(jnp.minimum(length / (length + natural_length), alpha_max))
     moved = (1 - alpha) * (candidate + eta * step) + alpha * (images + eta * natural_step)
     moved = moved if pixel_range is None else jnp.clip(moved, *pixel_range)
-    return jnp.where(jnp.isfinite(moved), moved, candidate)  # A height of NaN or infinity.
+    return jnp.where(
+        jnp.isfinite(moved), moved, candidate
+    )  # Because a height may be NaN or infinite.
 
 
 def _chosen(logits: Array, classes: Array) -> Array:

@@ -1,4 +1,4 @@
-"""An attack as results name it, with the conditions that its own arguments set."""
+"""An attack with its name in results, and the conditions that its arguments set."""
 
 import functools
 from collections.abc import Hashable, Iterable, Mapping
@@ -16,14 +16,14 @@ class NamedAttack(NamedTuple):
     """An attack with the name of its results.
 
     Attributes:
-      name: such as "pgd20". A name alone identifies no number: `conditions` do.
+      name: name in results, such as "pgd20". Only `conditions` identify a result.
       attack: (logits_fn, images, labels, keys) -> images, or images and the forward passes on
         each, int32 [B]; None for natural accuracy. Its radius is its argument `epsilon`:
         `functools.partial(attacks.pgd, epsilon=8 / 255, step_size=2 / 255, num_steps=20)`.
       after: the attack before it in a cascade. It attacks only the images that are still right
         after that one, and its flags are those of both.
-      queries: forward passes on each image, where the attack does not count them.
-      plugins: the module outside cat_jax that registered it, as `plugins_of` names it.
+      queries: number of forward passes on each image, if the attack does not count them.
+      plugins: module outside cat_jax that registered it, as `plugins_of` names it.
       worst_of: attacks whose worst case for each image this is; then `attack` is None.
     """
 
@@ -36,12 +36,12 @@ class NamedAttack(NamedTuple):
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What decides the images, as plain JSON values, from the attack's own arguments.
+        """The arguments that decide the images, as plain JSON values.
 
-        Of the attacks before it in a cascade, "after" has what differs from this one.
+        For each earlier attack of a cascade, "after" has the arguments that differ.
 
         Raises:
-          UsageError: without a radius, or with one outside its range.
+          UsageError: if the radius is missing or outside its range.
         """
         *earlier, own = (attack._arguments() for attack in self.chain())
         after = [_difference(arguments, own) for arguments in earlier]
@@ -49,7 +49,7 @@ class NamedAttack(NamedTuple):
 
     @property
     def identity(self) -> Hashable | None:
-        """Equal for attacks that are the same function, state and arguments; None: not known."""
+        """Key that is equal for equal functions, states and arguments; None if it is unknown."""
         try:
             return _identity(self.attack)
         except _Unknown:
@@ -65,9 +65,9 @@ class NamedAttack(NamedTuple):
         return [*(self.after.chain() if self.after else ()), self]
 
     def along(self, epsilons: Iterable[float]) -> "list[NamedAttack]":
-        """The attack at each radius, from the smallest on, each after the one before it.
+        """The attack at each radius in rising order, each after the one before it.
 
-        A ball holds all smaller ones, so that an image that is broken in one of them stays broken.
+        A ball contains all smaller ones, so an image that is fooled in one of them stays fooled.
         """
         points: list[NamedAttack] = []
         for epsilon in sorted({float(epsilon) for epsilon in epsilons}):
@@ -80,10 +80,18 @@ class NamedAttack(NamedTuple):
         An attack that minimises the distance keeps its step size.
 
         Args:
-          epsilon: the radius, a number or a scalar that is traced.
+          epsilon: radius, a number or a traced scalar.
+
+        Raises:
+          UsageError: for natural accuracy, a radius of 0, and a union of balls of several norms.
         """
         if self.attack is None:
             raise UsageError(f"{self.name} is no attack and has no radius; expected an attack.")
+        if self.conditions["norm"] == "union":
+            raise UsageError(
+                f"{self.name} attacks in balls of several norms, which have no common radius; "
+                "expected attacks in one norm."
+            )
         if not (own := self.conditions["epsilon"]):
             raise UsageError(
                 f"{self.name} has radius 0; expected above 0: its step size keeps its ratio to it."
@@ -100,8 +108,10 @@ class NamedAttack(NamedTuple):
 
 
 def _difference(earlier: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of an earlier attack of a cascade that are not those of the last."""
-    names = earlier if len(earlier) == 1 else own | earlier  # Natural accuracy has only its name.
+    """The arguments of an earlier attack of a cascade that differ from those of the last one."""
+    names = (
+        earlier if len(earlier) == 1 else own | earlier
+    )  # Because natural accuracy has only a name.
     return {k: earlier.get(k) for k in names if k not in own or earlier.get(k) != own[k]}
 
 
@@ -120,10 +130,11 @@ def _at(attack: AttackFn, epsilon: Any, ratio: Any) -> AttackFn:
 
 
 def _identity(value: Any) -> Hashable:
-    """A key that is equal for equal functions and arguments, and for the state that they read.
+    """Key that is equal for equal functions, arguments, and states that they read.
 
     Raises:
-      _Unknown: for what may change under the same key, such as a function that reads a list.
+      _Unknown: for a value that may change while its key does not, such as a function that reads a
+        list.
     """
     if isinstance(value, functools.partial):
         arguments = sorted(value.keywords.items())

@@ -1,4 +1,4 @@
-"""Steps from a point to a plane, least in a norm, that stay within the pixel range: FAB's steps."""
+"""The steps of FAB: the shortest step from a point to a plane within the pixel range."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -10,25 +10,25 @@ from cat_jax.types import Array
 def plane_step(
     point: Array, normal: Array, height: Array, pixel_range: PixelRange, norm: str = "linf"
 ) -> Array:
-    r"""The step to a plane that is least in `norm` and stays within the pixel range; exact.
+    r"""The shortest step in `norm` to a plane that stays within the pixel range; exact.
 
-    In max-norm every pixel goes by the same length L towards the plane, in L2 by L |w_i|, or up to
-    the edge of its range if that is nearer. Pixel i has room r_i, so L solves
+    In L-infinity, every pixel moves towards the plane by the same length L, in L2 by L |w_i|, but
+    at most to the edge of its range. Pixel i has room r_i, so L solves
     sum_i |w_i| min(L, r_i) = |height|, or in L2 sum_i w_i^2 min(L, r_i / |w_i|) = |height|.
-    The sum is the least of n lines in L, each with the k pixels of least room at their edges:
-    so L is the greatest of the lengths at which those lines meet |height|, and needs no search.
-    In L1 the pixels of the largest |w_i| go to their edges first.
+    The sum is the minimum of n lines in L. The k-th line has the k pixels with the least room at
+    their edges. So L is the largest of the lengths at which those lines reach |height|.
+    In L1, the pixels with the largest |w_i| move to their edges first.
 
     Args:
-      point: of any shape, n pixels, of one example.
+      point: pixels of one example, of any shape.
       normal: w, shaped as `point`.
-      height: <w, point> minus the plane's offset, a scalar.
+      height: scalar, <w, point> minus the offset of the plane.
       pixel_range: as for `fab_t`.
       norm: "linf", "l2" or "l1".
 
     Returns:
-      The step, shaped as `point`. To the farthest corner of the range if the plane lies beyond it;
-      0 where the normal is, so nowhere if all of it is.
+      The step, shaped as `point`. If the plane is outside the range, the step leads to the farthest
+      corner. Pixels with a normal of 0 do not move.
     """
     weight, towards = jnp.abs(normal), -jnp.sign(height) * jnp.sign(normal)
     room = jnp.full_like(point, jnp.inf)
@@ -39,7 +39,7 @@ def plane_step(
         length = _common_length(weight.ravel(), room.ravel(), jnp.abs(height))
         step = jnp.minimum(length, room)
     elif norm == "l2":
-        # Scaled by the largest weight: squares of tiny ones vanish.
+        # Because squares of tiny weights underflow, divides by the largest weight.
         largest = jnp.max(weight)
         scale = jnp.where(largest > 0, largest, 1.0)
         weight = weight / scale
@@ -54,7 +54,7 @@ def plane_step(
 
 
 def _common_length(weight: Array, room: Array, rise: Array) -> Array:
-    """L of `plane_step`: sum(weight * min(L, room)) = rise; infinite if no L reaches that."""
+    """Solves sum(weight * min(L, room)) = rise for L; infinite if there is no solution."""
     room, weight = lax.sort((room, weight), num_keys=1)
     gained = jnp.cumsum(jnp.where(weight > 0, weight * room, 0.0))
     before = jnp.concatenate([jnp.zeros_like(gained[:1]), gained[:-1]])
@@ -64,7 +64,7 @@ def _common_length(weight: Array, room: Array, rise: Array) -> Array:
 
 
 def _steepest_first(weight: Array, room: Array, rise: Array) -> Array:
-    """Moves of least sum with sum(weight * move) = rise: up to their rooms, in falling weight."""
+    """The moves with the smallest sum and sum(weight * move) = rise: largest weights first."""
     order = jnp.argsort(-weight)
     weight, room = weight[order], room[order]
     gained = jnp.cumsum(jnp.where(weight > 0, weight * room, 0.0))

@@ -1,4 +1,4 @@
-"""Half-precision images: computed in float32, and rounded towards the natural image at the end."""
+"""Half-precision images: attacks compute in float32 and round towards the natural image."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -11,12 +11,12 @@ HALF = ("float16", "bfloat16")
 
 
 def is_half(images: Array) -> bool:
-    """Have `images` fewer digits than an attack needs?"""
+    """Whether `images` have less precision than an attack needs."""
     return str(images.dtype) in HALF
 
 
 def inwards(candidate: Array, images: Array) -> Array:
-    """`candidate` in the dtype of `images`, no entry further from them than before."""
+    """Rounds `candidate` to the dtype of `images`, so that no entry moves away from them."""
     rounded = candidate.astype(images.dtype)
     wide = images.astype(candidate.dtype)
     further = jnp.abs(rounded.astype(candidate.dtype) - wide) > jnp.abs(candidate - wide)
@@ -24,16 +24,16 @@ def inwards(candidate: Array, images: Array) -> Array:
 
 
 def on_rounded(logits_fn: LogitsFn, images: Array) -> Partial:
-    """`logits_fn` of candidates in float32, each rounded as the attack's result will be.
+    """`logits_fn` of float32 candidates, which it rounds like the result of the attack.
 
-    So what an attack sees is what it returns. The gradient is that at the rounded point.
+    So the attack evaluates the images that it returns. The gradient is that of the rounded point.
     """
     return Partial(_OnRounded(), logits_fn, images)
 
 
 class _OnRounded(Frozen):
     def __call__(self, logits_fn: LogitsFn, images: Array, candidate: Array) -> Array:
-        point = lax.stop_gradient(candidate)  # older versions of JAX cannot differentiate nextafter
+        point = lax.stop_gradient(candidate)  # Because old JAX cannot differentiate nextafter.
         rounded = inwards(point, images).astype(candidate.dtype)
         through = candidate + (rounded - point)
         return logits_fn(through.astype(images.dtype))

@@ -1,4 +1,4 @@
-"""A traced function as a value: what it computes, apart from the arrays that it closes over."""
+"""A traced function as a value: its computation, without the arrays in its closure."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
@@ -20,8 +20,8 @@ class Frozen:
 class Program(Frozen):
     """A traced function. Two are equal if they compute the same from the same arguments.
 
-    So `jit` compiles again if a number in the function or the form of its computation changed, and
-    not if only its arrays did. Derivatives count: custom rules are part of what is computed.
+    So `jit` compiles again if a number or an operation of the function changes, and not if only its
+    arrays change. Custom derivatives are part of the computation.
     """
 
     def __init__(self, jaxpr: Jaxpr, reads: Reads | None, arguments: tuple[Any, ...]) -> None:
@@ -35,16 +35,16 @@ class Program(Frozen):
         self._key, self._hash = key, hash(key)
 
     def __call__(self, consts: list[Array], *arguments: Any) -> Array:
-        """The function's result, with these arrays in place of those that it closed over."""
+        """Calls the function with these arrays in place of those in its closure."""
         (result,) = jax.core.eval_jaxpr(_inner(self._jaxpr), consts, *jax.tree.leaves(arguments))
         return result
 
     def __eq__(self, other: object) -> bool:
-        """Is the computation the same?"""
+        """Whether the computation is the same."""
         return isinstance(other, Program) and self._key == other._key
 
     def __hash__(self) -> int:
-        """Equal programs have equal ones."""
+        """Hash of the computation; equal programs have equal hashes."""
         return self._hash
 
 
@@ -55,18 +55,18 @@ def trace(
 
     Args:
       function: returns one array.
-      reads: what it reads besides its arguments, if that is known.
-      arguments: pytrees of arrays, for their shapes and dtypes.
+      reads: values that it reads besides its arguments; None if they are unknown.
+      arguments: pytrees of arrays that give shapes and dtypes.
 
     Returns:
-      (program, arrays that the function closes over): `program(arrays, *arguments)`.
+      (program, arrays in the closure), for `program(arrays, *arguments)`.
     """
     closed = jax.make_jaxpr(lambda *arguments: function(*arguments))(*arguments)
     return Program(closed, reads, arguments), list(closed.consts)
 
 
 class Same:
-    """A value that equals itself alone. Kept, since its identity is unique only while it lives."""
+    """A value that equals only itself. It holds the value, so that no other gets its id."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -79,7 +79,7 @@ class Same:
 
 
 def _encoded_derivative(jaxpr: Jaxpr, arguments: tuple[Any, ...]) -> Hashable:
-    """The program of the gradient, in which custom rules are written out."""
+    """Encodes the program of the gradient, which contains the operations of custom rules."""
 
     def pulled_back(consts: list[Array], leaves: list[Array]) -> Any:
         def result(leaves: list[Array]) -> Array:
@@ -90,13 +90,13 @@ def _encoded_derivative(jaxpr: Jaxpr, arguments: tuple[Any, ...]) -> Hashable:
 
     try:
         derivative = jax.make_jaxpr(pulled_back)(list(jaxpr.consts), jax.tree.leaves(arguments))
-    except (NotImplementedError, TypeError, ValueError):  # It has none, so nothing can be compared.
+    except (NotImplementedError, TypeError, ValueError):  # Because it has no derivative to compare.
         return Same(object())
     return _encode(derivative, []), _same(derivative.consts)
 
 
 def _encode(jaxpr: Jaxpr, rules: list[str]) -> Hashable:
-    """Equations with numbers for variables; `rules` gets the names of custom derivatives."""
+    """Encodes equations with numbered variables; adds names of custom derivatives to `rules`."""
     inner = _inner(jaxpr)
     numbers: dict[Any, int] = {}
 

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from cat_jax.attacks.apgd import apgd
-from cat_jax.attacks.compose import worst_case
+from cat_jax.attacks.compose import union
 from cat_jax.attacks.standard import apgd_dlr
 from cat_jax.types import Array, LogitsFn
 
@@ -30,4 +30,4 @@ def rand(
       Those that are wrong from the start, or withstand both, are returned unchanged.
     """
     attacks = (functools.partial(f, epsilon=epsilon, **kwargs) for f in (apgd, apgd_dlr))
-    return worst_case(*attacks)(logits_fn, images, labels, key)
+    return union(attacks)(logits_fn, images, labels, key)

@@ -1,4 +1,4 @@
-"""Square's proposals in L2 and L1 balls: windows of two hills of opposite signs."""
+"""Proposals of Square in L2 and L1 balls: windows with two hills of opposite signs."""
 
 import functools
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from cat_jax.attacks.arguments import PixelRange
 from cat_jax.attacks.ascent import project
 from cat_jax.types import Array
 
-TINY = 1e-12  # Windows where nothing moves have norm 0.
-LEAST_SIDE = 3
-TILES = 5  # The start has so many windows along a side.
-POWERS = {"l2": 2, "l1": 4}  # By which a hill falls off from its middle.
+TINY = 1e-12  # Because a window without perturbation has norm 0.
+MIN_SIDE = 3
+NUM_TILES = 5  # Windows along a side of the image at the start.
+POWERS = {"l2": 2, "l1": 4}  # Exponents of the fall of a hill from its middle.
 
 
 class Ball(NamedTuple):
     """The ball around one image that proposals stay in.
 
     Attributes:
-      image: [H, W, C].
-      epsilon: a scalar.
+      image: natural image [H, W, C].
+      epsilon: radius, a scalar.
       pixel_range: as for `square`.
       norm: "l2" or "l1".
     """
@@ -34,7 +34,7 @@ class Ball(NamedTuple):
     norm: str
 
     def nearest(self, delta: Array) -> Array:
-        """image + delta, moved into the ball, and in L2 to its surface; within the pixel range."""
+        """Moves image + delta into the ball and the pixel range, in L2 to the surface first."""
         if self.norm == "l2":
             length = jnp.maximum(_norm(delta, "l2", (0, 1, 2)), TINY)
             delta = delta * (self.epsilon / length)
@@ -43,25 +43,27 @@ class Ball(NamedTuple):
 
 
 def odd_sides(sides: Sequence[int], height: int, width: int) -> list[int]:
-    """Sides of windows with two hills: odd, three pixels at least, unless the image is smaller."""
-    raised = (max(side, LEAST_SIDE) for side in sides)
+    """Window sides as odd numbers of at least three pixels, or the side of a smaller image."""
+    raised = (max(side, MIN_SIDE) for side in sides)
     return [min(side + 1 - side % 2, height, width) for side in raised]
 
 
 @functools.cache
 def hill(rows: int, columns: int, power: int) -> np.ndarray:
-    """[rows, columns]: a pyramid; its terraces fall off as 1 / k ** power, k from the middle on."""
+    """A pyramid of terraces, [rows, columns]; the k-th from the middle adds 1 / k ** power."""
     middle = rows // 2, columns // 2
     num_terraces = max(middle) + 1
     terraces = 1.0 / np.arange(1, num_terraces + 1) ** power
-    heights = np.cumsum(terraces[::-1])[::-1]  # A pixel lies on its terrace and all wider ones.
+    heights = np.cumsum(terraces[::-1])[
+        ::-1
+    ]  # Because a pixel is on its terrace and all wider ones.
     row, column = (np.abs(np.arange(n) - m) for n, m in zip((rows, columns), middle, strict=True))
     return heights[np.maximum(row[:, None], column[None, :])]
 
 
 @functools.cache
 def two_hills(side: int, norm: str) -> np.ndarray:
-    """[side, side], of norm 1: a hill above a valley, each scaled to the same norm."""
+    """A hill above a valley with equal norms, scaled to norm 1, [side, side]."""
     order = int(norm[1])
     halves = []
     for rows, sign in ((side // 2, 1.0), (side - side // 2, -1.0)):
@@ -73,9 +75,9 @@ def two_hills(side: int, norm: str) -> np.ndarray:
 
 
 def start(key: Array, ball: Ball) -> Array:
-    """[H, W, C]: tiles of two hills, each with a sign for each channel, at the ball's surface."""
+    """The start: tiles with two hills and random signs, at the surface of the ball, [H, W, C]."""
     height, width, channels = ball.image.shape
-    side = max(min(height, width) // TILES, 1)
+    side = max(min(height, width) // NUM_TILES, 1)
     rows, columns = height // side, width // side
     of_sign, of_turn = jax.random.split(key)
     signs = jax.random.rademacher(of_sign, (rows, columns, 1, 1, channels), ball.image.dtype)
@@ -89,7 +91,7 @@ def start(key: Array, ball: Ball) -> Array:
 
 
 def windows(sides: Sequence[int], shape: tuple[int, ...], norm: str) -> np.ndarray:
-    """[sides, 2, H, W]: for each side the window in the upper left corner, upright and turned."""
+    """Windows of all sides in the upper left corner, upright and transposed, [sides, 2, H, W]."""
     table = np.zeros((len(sides), 2, *shape[:2]))
     for row, side in zip(table, sides, strict=True):
         row[0, :side, :side] = two_hills(side, norm)
@@ -98,14 +100,16 @@ def windows(sides: Sequence[int], shape: tuple[int, ...], norm: str) -> np.ndarr
 
 
 def propose(key: Array, point: Array, ball: Ball, pair: Array, side: Array) -> Array:
-    """Takes the change of one window away and gives it to another, as two hills.
+    """Adds two hills to one window, with the norm of that window and of a second one.
+
+    The second window becomes zero.
 
     Args:
       key: one key.
       point: [H, W, C], the best point so far.
-      ball: where proposals stay.
-      pair: [2, H, W], the window of that side in the corner, upright and turned.
-      side: of the windows, in pixels. May be traced.
+      ball: ball that holds the proposal.
+      pair: window of that side in the corner, upright and transposed, [2, H, W].
+      side: side of the windows in pixels; may be traced.
     """
     height, width, channels = point.shape
     of_place, of_sign, of_turn = jax.random.split(key, 3)
@@ -124,7 +128,7 @@ def propose(key: Array, point: Array, ball: Ball, pair: Array, side: Array) -> A
 
 
 def _budget(delta: Array, inside: Array, ball: Ball) -> Array:
-    """[1, 1, C]: the norm of the new window: that of both windows, and what the ball has left."""
+    """Norm of the new window, [1, 1, C]: that of both windows, plus the unused part of epsilon."""
     channels = delta.shape[-1]
     own = _norm(jnp.where(inside, delta, 0.0), ball.norm)
     length = _norm(delta, ball.norm, (0, 1, 2))

@@ -1,4 +1,4 @@
-"""The standard version of AutoAttack (Croce & Hein 2020): four attacks that need no tuning."""
+"""The standard version of AutoAttack (Croce & Hein 2020): four attacks without tuned settings."""
 
 import functools
 from typing import Any
@@ -13,7 +13,7 @@ from cat_jax.attacks.fab import fab_t
 from cat_jax.attacks.square import square
 from cat_jax.types import Array, LogitsFn
 
-L1_RESTARTS, L1_TARGETS = 5, 5  # AutoAttack's APGD-CE and APGD-T in L1.
+L1_RESTARTS, L1_TARGETS = 5, 5  # Of APGD-CE and of APGD-T in AutoAttack's L1 version.
 
 
 # APGD on the DLR loss, a member of AutoAttack's version "plus".
@@ -35,24 +35,25 @@ def standard(
 ) -> Array:
     """AutoAttack's cascade: APGD-CE, APGD-T, FAB-T, Square.
 
-    A robust example withstands all four. A whole batch goes through, fooled or not, until it is
-    all fooled: to evaluate a data set, `Evaluator` is faster, which goes on with the survivors.
+    A robust example withstands all four. Each attack runs on the complete batch, until all its
+    examples are fooled. `evaluation.evaluate` is faster for a data set, because it attacks only the
+    examples that are still right.
 
     Args:
       logits_fn, images, labels: as for `attacks.pgd`.
       key: one key, or one for each image, [B].
       epsilon: radius of the ball, on the [0, 1] pixel scale (8/255, not 8); or one for each
         image, [B].
-      num_steps: steps of APGD and FAB for each target. AutoAttack takes 100. Static.
-      num_targets: number of targets of APGD-T and FAB-T, at most K - 1. AutoAttack takes 9. Static.
-        In L1, as in AutoAttack, APGD-T has 5 at most, and APGD-CE 5 restarts.
-      num_queries: budget of Square for each image. AutoAttack takes 5000. Static.
-      pixel_range: what points are clipped to; None: never clipped, another threat model.
-      norm: "linf", "l2" or "l1". Static.
+      num_steps: number of steps of APGD and FAB for each target; 100 in AutoAttack. Static.
+      num_targets: number of targets of APGD-T and FAB-T, at most K - 1; 9 in AutoAttack. Static.
+        In L1, as in AutoAttack, APGD-T has at most 5 targets, and APGD-CE has 5 restarts.
+      num_queries: budget of Square for each image; 5000 in AutoAttack. Static.
+      pixel_range: range that clips the points; None: no clipping, which is another threat model.
+      norm: norm of the ball, "linf", "l2" or "l1". Static.
 
     Returns:
-      Images, shaped as `images`: of each example what the first of the four found that fooled it.
-      Those that are wrong from the start, or withstand all four, are returned unchanged.
+      Images, shaped as `images`: the image of the first attack that fools the classifier. Examples
+      that are misclassified already, or withstand all four, are returned unchanged.
 
     Raises:
       UsageError: as `attacks.pgd`.
@@ -85,7 +86,7 @@ def standard_attacks(
     pixel_range: PixelRange = (0.0, 1.0),
     norm: str = "linf",
 ) -> dict[str, Whole]:
-    """The four attacks of `standard` by name, in their order; arguments as there."""
+    """The four attacks of `standard` by name, in their order; the arguments are those of it."""
     ball: dict[str, Any] = dict(epsilon=epsilon, pixel_range=pixel_range, norm=norm)
     steps: dict[str, Any] = ball | dict(num_steps=num_steps)
     restarts: dict[str, Any] = dict(num_restarts=L1_RESTARTS) if norm == "l1" else {}
