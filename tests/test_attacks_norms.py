@@ -2,11 +2,13 @@
 
 import functools
 
+import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import compiled_names
+from hypothesis import strategies as st
 from jax.tree_util import Partial
 from scipy import optimize
 
@@ -253,6 +255,33 @@ def test_attacks_stay_in_ball_and_box_with_keys_and_radii_per_example(name, norm
     order = np.random.default_rng(0).permutation(8)
     permuted = attack(logits_fn, images[order], labels[order], keys[order], epsilon=radii[order])
     np.testing.assert_allclose(permuted, adversarial[order], atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, norm", ALL)
+@hypothesis.given(
+    shape=st.tuples(st.integers(1, 6), st.integers(1, 6), st.sampled_from((1, 3))),
+    radii=st.lists(st.sampled_from((0.0, 10.0)) | st.floats(0, 10), min_size=2, max_size=2),
+    seed=st.integers(0, 100),
+)
+@hypothesis.settings(
+    max_examples=5,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+def test_images_of_any_shape_stay_in_balls_of_any_radius(name, norm, shape, radii, seed):
+    rng = np.random.default_rng(seed)
+    images = rng.uniform(size=(2, *shape)).round(1)  # Some pixels are at the edges of the box.
+    size = images[0].size
+    weights = (rng.normal(size=(size, 8)), rng.normal(size=(8, 4)))
+    logits_fn = Partial(network, tuple(map(jnp.asarray, weights)))
+    labels = predicted(logits_fn, images)
+    attack = functools.partial(MEMBERS[name], norm=norm, epsilon=np.array(radii))
+    adversarial = np.asarray(attack(logits_fn, images, labels, KEY))
+    assert (lengths(adversarial - images, norm) <= np.array(radii) * (1 + 1e-9) + 1e-15).all()
+    assert adversarial.min() >= 0 and adversarial.max() <= 1
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def apgd(
       gradient flows through the images.
 
     Raises:
-      UsageError: as `attacks.pgd`, and without restarts.
+      UsageError: as `attacks.pgd`, and if there are no restarts.
     """
     if loss is None:
         raise UsageError("loss is None; expected a function: apgd_t is the targeted attack.")

@@ -59,7 +59,7 @@ def as_logits_fn(logits_fn: LogitsFn, images: Array) -> tuple[Partial, int]:
 
 
 def as_loss(loss: Loss, num_classes: int, images: Array, labels: Array) -> Partial:
-    """A loss of views as a pytree, for logits [B, num_classes].
+    """A loss of views as a pytree that takes logits [B, num_classes].
 
     Raises:
       UsageError: if it is not a function, or does not return one value for each image.

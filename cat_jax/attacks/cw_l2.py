@@ -38,7 +38,7 @@ def cw_l2(
     learning_rate: float = 0.01,
     initial_c: float = 1e-3,
 ) -> Array:
-    r"""Minimises the distance to x and, times c, how far x~ is from being misclassified.
+    r"""Minimises the distance to x plus c times the margin that still separates x~ from an error.
 
     $$
     \|\tilde{x} - x\|_2^2 + c \max(f(\tilde{x})_y - \max_{i \ne y} f(\tilde{x})_i, -k)

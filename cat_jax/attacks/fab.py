@@ -95,7 +95,7 @@ def fab_t(
       misclassified point within epsilon, are returned unchanged. No gradient flows through them.
 
     Raises:
-      UsageError: as `attacks.pgd`, and for an alpha_max, eta or beta out of range.
+      UsageError: as `attacks.pgd`, and if alpha_max, eta or beta is outside its range.
     """
     del key
     check_count(num_steps=num_steps, num_targets=num_targets)
