@@ -106,7 +106,8 @@ def apgd_t(
     """`apgd` on the targeted DLR loss, towards several classes in turn: AutoAttack's APGD-T.
 
     The targets are the wrong classes with the largest natural logits. An image counts as fooled if
-    it is misclassified, as any class. For a target of your own, use `apgd` with `targets`.
+    it is misclassified, as any class. To choose the target
+    yourself, use `apgd` with `targets`.
 
     The loss needs four classes. For fewer, it is the margin z_t - z_y of target and true class, and
     the compilation of the attack logs a warning.
