@@ -29,5 +29,5 @@ def rand(
       Images, shaped as `images`: for each example, what the first of the two found that fooled it.
       Those that are wrong from the start, or withstand both, are returned unchanged.
     """
-    attacks = (functools.partial(f, epsilon=epsilon, **kwargs) for f in (apgd, apgd_dlr))
+    attacks = [functools.partial(f, epsilon=epsilon, **kwargs) for f in (apgd, apgd_dlr)]
     return union(attacks)(logits_fn, images, labels, key)
