@@ -31,7 +31,7 @@ from cat_jax import attacks, data
 
 NUM_IMAGES, NUM_STEPS, NUM_QUERIES, HIDDEN = 200, 50, 1000, 100
 NUM_TRAINED = 4000
-RADII = {"linf": 0.08, "l2": 1.5, "l1": 12.0}
+RADII = {"linf": 0.08, "l2": 1.0, "l1": 8.0}
 ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 NAMES = ("pgd", "apgd", "apgd_t", "fab_t", "square", "apgd_least_likely", "square_least_likely")
 NOISE = (0.0, 0.3)  # Standard deviation of the noise on the images that a network is trained on.
@@ -80,8 +80,10 @@ def compare(name: str, noise: float, norm: str, num_images: int, seeds: int) -> 
             adversarial = attack(name, target, images, labels, targets, norm, epsilon, seed)
             delta = (adversarial - images).reshape(num_images, -1)
             size = np.linalg.norm(delta, ORDERS[norm], axis=-1)
+            row[f"{library}_radius"] = float(size.max())
             is_within = (size <= epsilon + SLACK) & (adversarial >= 0).all((1, 2, 3))
-            assert (is_within & (adversarial <= 1).all((1, 2, 3))).all(), (row, library, size.max())
+            is_within &= (adversarial <= 1).all((1, 2, 3))
+            assert library == "published" or is_within.all(), (row, size.max())
             predicted = np.asarray(classifier(adversarial).argmax(-1))
             is_targeted = name.endswith("least_likely")
             rates.append(float((predicted == (targets if is_targeted else labels)).mean()))
