@@ -4,7 +4,7 @@
 
 PreAct ResNet-18 with random weights on random 32x32 images, in float32, on the CPU. PGD makes 20
 steps and the attacks of AutoAttack's cascade 10, towards one target where they are targeted. Beside
-ours: foolbox on its JAX back end, which has PGD alone of these, and torchattacks; what is not
+ours: foolbox on its JAX back end, which has PGD, FMN and DDN, and torchattacks; what is not
 installed is left out (extra `bench`).
 
 Labels are the network's own predictions and the radius is so small that nothing is fooled, which
@@ -94,7 +94,10 @@ def parse() -> argparse.Namespace:
 def ours(
     classifier: Any, variables: Any, images: jax.Array, labels: jax.Array, epsilon: float
 ) -> dict[str, Run]:
-    """Our attacks. Square's budget counts the start, to which torchattacks' comes on top."""
+    """Our attacks, with as many gradients or queries as the others make.
+
+    Square's budget counts the start, and FMN and DDN evaluate the last point too.
+    """
     logits_fn = Partial(classifier.apply, variables)
     made = {
         "PGD-20": functools.partial(attacks.pgd, step_size=epsilon / 4, num_steps=20),
@@ -102,6 +105,8 @@ def ours(
         "APGD-T, 10 steps": functools.partial(attacks.apgd_t, num_steps=10, num_targets=1),
         "FAB-T, 10 steps": functools.partial(attacks.fab_t, num_steps=10, num_targets=1),
         "Square, 10 queries": functools.partial(attacks.square, num_queries=11),
+        "FMN, 10 steps": functools.partial(attacks.fmn, num_steps=9),
+        "DDN, 10 steps": functools.partial(attacks.ddn, num_steps=9),
     }
 
     def run(attack: Callable[..., jax.Array]) -> np.ndarray:
@@ -119,15 +124,21 @@ def foolbox_runs(
     epsilon: float,
     num_steps: int = 20,
 ) -> dict[str, Run]:
-    """Foolbox's PGD on a compiled network: it does not compile on its own."""
+    """Foolbox's attacks on a compiled network: it does not compile on its own."""
     logits_fn = jax.jit(functools.partial(classifier.apply, variables))
     model = foolbox.models.JAXModel(logits_fn, bounds=(0, 1))
-    attack = foolbox.attacks.LinfPGD(abs_stepsize=epsilon / 4, steps=num_steps, rel_stepsize=None)
+    made = {
+        f"PGD-{num_steps}": foolbox.attacks.LinfPGD(
+            abs_stepsize=epsilon / 4, steps=num_steps, rel_stepsize=None
+        ),
+        "FMN, 10 steps": foolbox.attacks.LInfFMNAttack(steps=10),
+        "DDN, 10 steps": foolbox.attacks.DDNAttack(steps=10),
+    }
 
-    def run() -> np.ndarray:
+    def run(attack: Callable[..., Any]) -> np.ndarray:
         return np.asarray(attack(model, images, labels, epsilons=epsilon)[1])
 
-    return {f"PGD-{num_steps}": run}
+    return {name: functools.partial(run, attack) for name, attack in made.items()}
 
 
 def torchattacks_runs(

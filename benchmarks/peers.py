@@ -87,8 +87,8 @@ def pgd(num_images: int, num_steps: int = 10) -> Made:
         print("foolbox is not installed and left out.", file=sys.stderr)
     else:
         problem = (foolbox, classifier, variables, jnp.asarray(images), labels, epsilon)
-        (made[FOOLBOX],) = attack_speeds.foolbox_runs(*problem, num_steps).values()
-        (plain,) = attack_speeds.foolbox_runs(*problem, num_steps).values()
+        made[FOOLBOX] = attack_speeds.foolbox_runs(*problem, num_steps)[f"PGD-{num_steps}"]
+        plain = attack_speeds.foolbox_runs(*problem, num_steps)[f"PGD-{num_steps}"]
         made[PLAIN] = with_derived_gradients(plain)
     return made
 
