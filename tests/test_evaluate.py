@@ -17,6 +17,7 @@ from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.data import Split
 from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.evaluation.images import excess_of
 from cat_jax.evaluation.results import Place
 from cat_jax.intervals import wilson
 
@@ -271,6 +272,19 @@ def test_damaged_flags_are_computed_again(variables, split, tmp_path):
 def test_an_attack_that_breaks_its_rules_is_not_counted(variables, split, attack):
     with pytest.raises(RuntimeError, match="left its ball or the pixel range"):
         evaluator()(variables, NamedAttack("cheat", functools.partial(attack, epsilon=0.1)), split)
+
+
+def test_an_image_of_a_union_is_in_one_of_its_balls():
+    """Not in the L-infinity ball of the largest radius, which contains far more."""
+    balls = [{"norm": "linf", "epsilon": 0.1}, {"norm": "l1", "epsilon": 8.0}]
+    conditions = {"norm": "union", "epsilon": 8.0, "attacks": balls}
+    images = np.zeros((2, 8, 8, 1))
+    flat, sparse = np.full_like(images[0], 0.1), np.zeros_like(images[0])
+    sparse[0] = 1.0
+    excess = excess_of("union", conditions, images, np.stack([flat, sparse]))
+    assert abs(excess) < 1e-12
+    with pytest.raises(RuntimeError, match="left its ball or the pixel range by 1.00e-01"):
+        excess_of("union", conditions, images, np.stack([flat, np.full_like(sparse, 0.2)]))
 
 
 def test_an_unclipped_attack_may_leave_the_pixel_range(variables, split):

@@ -25,11 +25,8 @@ def excess_of(
     Raises:
       RuntimeError: if that is more than rounding, because the accuracy is then invalid.
     """
-    epsilon, candidate = conditions.get("epsilon", 0.0), adversarial.astype(np.float64)
-    farthest = float(np.max(distances_of(conditions, images, adversarial)))
-    if conditions.get("norm") == "l1":  # Rounding of each pixel adds up: relative to the radius.
-        farthest, epsilon = farthest / max(epsilon, 1.0), min(epsilon, 1.0)
-    excess = farthest - epsilon
+    excess = float(np.max(_outside(conditions, images, adversarial)))
+    candidate = adversarial.astype(np.float64)
     if conditions.get("clipped", True):
         excess = max(excess, float(-np.min(candidate)), float(np.max(candidate)) - 1.0)
     if not excess <= SLACK:  # Written as `not <=` so that NaN fails too.
@@ -38,6 +35,20 @@ def excess_of(
             f"expected at most {SLACK:.0e}, because its accuracy is invalid otherwise."
         )
     return excess
+
+
+def _outside(
+    conditions: Mapping[str, Any], images: np.ndarray, adversarial: np.ndarray
+) -> np.ndarray:
+    """How far each image is outside the ball of the attack, or the nearest one of a union, [N]."""
+    if conditions.get("norm") == "union":
+        parts = [_outside(part, images, adversarial) for part in conditions["attacks"]]
+        return np.min(parts, axis=0)
+    epsilon = conditions.get("epsilon", 0.0)
+    distances = distances_of(conditions, images, adversarial)
+    if conditions.get("norm") == "l1":  # Rounding of each pixel adds up: relative to the radius.
+        return distances / max(epsilon, 1.0) - min(epsilon, 1.0)
+    return distances - epsilon
 
 
 def distances_of(
