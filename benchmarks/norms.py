@@ -10,7 +10,6 @@ Needs MNIST, the extra `bench`, pyautoattack and adv-lib.
 
 import argparse
 import functools
-import pathlib
 import time
 from typing import Any
 
@@ -44,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=pathlib.Path, help="file for the results as JSON")
+    parser.add_argument("--out", type=timing.output_file, help="file for the results as JSON")
     parser.add_argument("--num_images", type=int, default=NUM_IMAGES)
     parser.add_argument("--attacks", default=",".join(NAMES), help="names, separated by commas")
     parser.add_argument("--norms", default="l2,l1", help="names, separated by commas")

@@ -251,6 +251,7 @@ def test_every_link_of_the_site_leads_somewhere_and_no_page_asks_another_host(si
                 assert urllib.parse.unquote(parts.fragment) in built[target].anchors, (file, link)
 
 
+@pytest.mark.slow
 def test_equations_are_mathml_and_notebooks_are_pages(site):
     concepts = (site / "concepts" / "index.html").read_text()
     assert concepts.count("<math") > 30 and "arithmatex" not in concepts and "\\(" not in concepts

@@ -283,7 +283,7 @@ def test_an_image_of_a_union_is_in_one_of_its_balls():
     sparse[0] = 1.0
     excess = excess_of("union", conditions, images, np.stack([flat, sparse]))
     assert abs(excess) < 1e-12
-    with pytest.raises(RuntimeError, match="left its ball or the pixel range by 1.00e-01"):
+    with pytest.raises(RuntimeError, match=r"left its ball or the pixel range by 1\.00e-01"):
         excess_of("union", conditions, images, np.stack([flat, np.full_like(sparse, 0.2)]))
 
 

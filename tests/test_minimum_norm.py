@@ -117,6 +117,7 @@ def test_inside_jit_vmap_and_grad():
     assert not np.any(jax.grad(lambda x: jnp.sum(run(x, labels, KEY)))(images))
 
 
+@pytest.mark.slow
 def test_the_curve_of_one_run_has_the_accuracies_of_the_distances():
     """At two of the radii APGD is stronger on this network, by 5 points at most; else by 1."""
     split = data.load("digits").test.first(200)

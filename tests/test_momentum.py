@@ -70,6 +70,7 @@ def test_without_momentum_it_is_pgd_from_the_image():
     np.testing.assert_allclose(adversarial, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_copies_are_smaller_images_on_zeros():
     """Of a white image: a rectangle of ones in whole pixels, somewhere inside."""
     white, keys = jnp.ones((64, 10, 10, 1)), jax.random.split(KEY, 64)

@@ -92,6 +92,7 @@ def steep(weights, images, key):
     return 30 * robust_digits.network(weights, images + noise)
 
 
+@pytest.mark.slow
 def test_a_random_defence_that_pgd_leaves_falls_under_rand():
     """Judged on fresh draws, many more than the attacks see."""
     images, labels = map(jnp.asarray, robust_digits.batch())

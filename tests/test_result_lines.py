@@ -146,7 +146,7 @@ def test_the_newest_step_of_each_checkpoint_is_what_tables_show(config):
 def result(name, excess, queries=20, clipped=True):
     count = [queries] * 50
     conditions = {"attack": name, "epsilon": 0.1, "clipped": clipped}
-    return Result(name, conditions, None, np.array(count), None, 1.0, excess)
+    return Result(name, conditions, None, np.array(count), np.zeros(50), None, 1.0, excess)
 
 
 def test_the_budget_says_which_attacks_were_held_to_the_pixel_range():

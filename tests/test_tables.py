@@ -296,7 +296,7 @@ def another(path, value):
     if isinstance(value, bool):
         return not value
     if isinstance(value, tuple):
-        return (*value, 200)
+        return (*value, "l2:0.5" if path == "attack.union" else 200)
     if isinstance(value, float):
         return value + 0.05
     return value + 1 if isinstance(value, int) else "x"

@@ -38,7 +38,7 @@ MODE = flags.DEFINE_enum(
 )
 WEIGHTS = flags.DEFINE_string("weights", None, "With --mode=evaluate: attack this file of weights.")
 TRANSFER_FROM = flags.DEFINE_list(
-    "transfer_from", [], "With --mode=evaluate: also use images found on these runs or files."
+    "transfer_from", [], "With --mode=evaluate: attack with images of these runs too."
 )
 PLUGIN = flags.DEFINE_multi_string(
     "plugin", [], "Your module with a network, method, attack or data set."

@@ -14,8 +14,8 @@ The second command writes the adversarial images of an evaluation that kept them
 (--config.test.save_adversarial=float32), as AutoAttack and RobustBench read
 them: "adv_complete" and "x_test", float32 [N, C, H, W] in [0, 1], and "y_test".
 
-The third command writes a submission to RobustBench: the PyTorch weights with mu
-and sigma, their class, the model info, the text of the issue, and the log.
+The third command writes a submission to RobustBench: the PyTorch weights with
+mu and sigma, their class, the model info, the text of the issue, and the log.
 """
 
 import argparse
