@@ -33,7 +33,7 @@ def checks_summary(workdir: pathlib.Path, stream: TextIO) -> str:
         return ""
     num_failed = sum(map(len, failed.values()))
     if not num_failed:
-        return f"All checks passed ({len(checks)}). {_hint(workdir)}"
+        return f"All checks passed ({len(checks)}).\n{_hint(workdir)}"
     head = f"{num_failed} of {len(checks)} checks FAILED: an accuracy may be too high."
     head = f"{terminal.coloured(head, terminal.RED, stream)}\n{_hint(workdir)}"
     texts = [_explained(lines, stream) for lines in [*failed.values()][:MAX_EXPLAINED]]
