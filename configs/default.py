@@ -4,7 +4,8 @@ A config file starts from `get_config()`, changes fields, and applies one of its
 `--config=configs/digits.py:standard`. Every field is a flag: `--config.method.beta1=0.1`.
 
 Radii and step sizes are text on the [0, 1] pixel scale, "8/255" or "0.0314"; "epsilon/20" is a
-part of the same section's epsilon. A placeholder field follows the field that its comment names,
+part of the same section's epsilon; a section's epsilon may be a part of threat.epsilon,
+or a multiple: "epsilon/0.5". A placeholder field follows the field that its comment names,
 or else `conventions`. `cat_jax/experiment/fields.py` says what each field accepts and decides.
 """
 
@@ -50,6 +51,11 @@ VARIANTS |= {
     "cat_awp": VARIANTS["cat_cent"] | _AWP,
     # One step of 1.25 epsilon from a random start (Wong et al. 2020); not in the paper.
     "fast": VARIANTS["at"] | {"attack.num_steps": 1, "attack.step_size": "epsilon/0.8"},
+    # One step of epsilon from noise of 2 epsilon, not projected (de Jorge et al. 2022); not in the
+    # paper. The ball of 4 epsilon contains every such image.
+    "n_fgsm": VARIANTS["at"]
+    | {"attack.num_steps": 1, "attack.epsilon": "epsilon/0.25"}
+    | {"attack.step_size": "epsilon/4", "attack.start_radius": "epsilon/2"},
 }
 
 
@@ -69,6 +75,7 @@ def get_config() -> ConfigDict:
     config.seed = 0
     config.variant = ""  # The config file sets it, and every result records it.
     # Where the paper and the published code differ, "released" follows the code, "paper" the text.
+    # "warmup" is "released" with a radius that grows from 0 over the first epochs.
     # `recipe` chooses among their settings for "cifar", "wide_resnet" and "mnist".
     config.conventions = "released"
     config.recipe = "cifar"
@@ -115,6 +122,8 @@ def _set_data(config: ConfigDict) -> None:
     config.selection = "validation"  # Split that chooses best/, or "test" (optimistic).
     config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.1),
     # or "crop_flip_zero": the same with zero padding, as in TRADES, MART and FAT.
+    config.erasing = 0.0  # Probability that a rectangle of an image becomes 0 (Zhong et al. 2020).
+    config.cutmix = 0.0  # Probability that an image gets a rectangle of another, and of its label.
 
 
 def _set_networks(config: ConfigDict) -> None:
@@ -123,6 +132,7 @@ def _set_networks(config: ConfigDict) -> None:
     config.classifier = ConfigDict({"name": "SmallCNN", "mean": (), "std": ()})
     config.classifier.depth = 34  # WideResNet only: 6n + 4.
     config.classifier.widen_factor = 10  # WideResNet only.
+    config.classifier.activation = "relu"  # Or "silu", "gelu".
     config.classifier.normalize = True  # False ignores mean and std.
     config.mask_net = ConfigDict({"name": "SmallMask"})
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).
@@ -132,7 +142,17 @@ def _set_networks(config: ConfigDict) -> None:
     # images, validations and tests stay float32.
     config.precision = "float32"
     config.remat = False  # Recompute each block in backward passes: less memory, one more forward.
-    config.average_decay = 0.0  # Of a moving average of the classifier, evaluated too; 0: none.
+    config.average = _average()
+
+
+def _average() -> ConfigDict:
+    """Returns the average of the classifier's weights over the steps, which is evaluated too."""
+    average = ConfigDict()
+    average.kind = "none"  # "moving" (exponential), or "equal": of the ends of epochs (SWA).
+    average.decay = 0.995  # Moving only.
+    average.warmup = False  # Moving only: t updates after the start, at most (1 + t) / (10 + t).
+    average.start_epochs = 0  # Epochs before the average begins; until then it is the classifier.
+    return average
 
 
 def _method() -> ConfigDict:
@@ -150,6 +170,7 @@ def _method() -> ConfigDict:
     method.pairing = "norm"  # Pairing of logits: "norm" (the paper's appendix) or "mean_square".
     method.natural_weight = 0.0  # Weights of the two cross-entropies of logit pairing.
     method.adversarial_weight = 1.0
+    method.label_smoothing = 0.0  # Probability spread over all classes in theta's loss.
     return method
 
 
@@ -166,6 +187,8 @@ def _attack() -> ConfigDict:
     attack.union = ()
     attack.combine = "worst"
     attack.num_steps = 10
+    # epsilon and step_size grow in proportion over so many epochs, such as 0.5.
+    attack.warmup_epochs = placeholder(float)
     attack.start = "uniform"  # Or "gaussian" with standard deviation start_std.
     attack.start_radius = placeholder(str)  # Of the uniform start: "epsilon" is the ball, "0" is x.
     attack.start_std = "0.001"
@@ -192,11 +215,14 @@ def _optimizer() -> ConfigDict:
     optimizer.name = "sgd"  # Or "adam".
     optimizer.learning_rate = 0.1
     optimizer.momentum = 0.9  # SGD only.
+    optimizer.nesterov = False  # SGD only: Nesterov's momentum.
+    optimizer.max_norm = 0.0  # The gradient is scaled down to this L2 norm; 0: never.
     optimizer.weight_decay = 5e-4  # Coupled: added to the gradient before momentum.
     optimizer.decay = "all"  # Or "kernels", without biases and normalisation.
     optimizer.schedule = "drops"  # Or "cosine" to 0, "cyclic" with its peak at 2/5 of num_epochs.
     optimizer.drop_epochs = placeholder(tuple)  # First epochs of the lower rates, counted from 0.
     optimizer.drop_factors = (0.1,)  # One factor for all drops, or one for each.
+    optimizer.warmup_epochs = 0.0  # The rate grows in proportion; a cosine begins after it.
     optimizer.per = "epoch"  # The rate changes at each epoch, or at each "iteration".
     return optimizer
 
@@ -205,7 +231,7 @@ def _validation() -> ConfigDict:
     """Returns the validation: natural accuracy and accuracy under an attack, which choose best/."""
     validation = ConfigDict()
     validation.chosen_by = "sum"  # Or "robust" accuracy only: early stopping of Rice et al.
-    validation.every_epochs = 1
+    validation.every_epochs = 1  # Or a part of an epoch, such as 0.5.
     validation.norm = placeholder(str)  # Follows threat.norm.
     validation.epsilon = placeholder(str)  # Follows threat.epsilon.
     validation.step_size = "2/255"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from slow_cases import slow
 
-from cat_jax.data import crop_flip, to_unit, unchanged
+from cat_jax.data import crop_flip, cutmix, erase, to_unit, unchanged
 from cat_jax.errors import UsageError
 
 augment = jax.jit(crop_flip, static_argnames=("padding", "mode"))
@@ -114,3 +114,38 @@ def test_floats_are_left_as_they_are_and_other_integers_refused():
 def test_unchanged_is_an_augmentation_that_does_nothing():
     images = np.ones((2, 4, 4, 1), np.float32)
     assert unchanged(_keys(2), images) is images
+
+
+def rectangles(inside):
+    """Whether each mask [B, H, W] is a rectangle, or empty."""
+    rows, columns = inside.any(axis=2), inside.any(axis=1)
+    filled = (inside == (rows[:, :, None] & columns[:, None])).all(axis=(1, 2))
+    return filled & (np.abs(np.diff(rows.astype(int), axis=1)).sum(axis=1) <= 2)
+
+
+def test_erasing_sets_a_rectangle_to_0_with_its_probability():
+    images = np.ones((2000, 16, 16, 3), np.float32)
+    erased = np.asarray(jax.jit(erase, static_argnames="probability")(_keys(2000), images, 0.25))
+    inside = erased[..., 0] == 0
+    assert (erased == ~inside[..., None]).all() and rectangles(inside).all()
+    assert abs(inside.any(axis=(1, 2)).mean() - 0.25) < 0.05
+    area = inside.mean(axis=(1, 2))
+    assert 0.25 < area.max() < 0.36 and (erased[~inside.any(axis=(1, 2))] == 1).all()
+
+
+def test_cutmix_pastes_a_rectangle_of_the_neighbour_and_shares_the_label_by_area():
+    labels = np.arange(1000)
+    images = np.broadcast_to(labels[:, None, None, None], (1000, 8, 8, 3)).astype(np.float32)
+    mixed, new = jax.jit(cutmix, static_argnames="probability")(_keys(1000), images, labels, 0.5)
+    inside = np.asarray(mixed[..., 0] != images[..., 0])
+    assert (new.first == labels).all() and (new.second == labels + 1 - 2 * (labels % 2)).all()
+    np.testing.assert_allclose(new.share, 1 - inside.mean(axis=(1, 2)), rtol=1e-6)
+    neighbours = np.where(inside[..., None], images[new.second], images)
+    np.testing.assert_array_equal(mixed, neighbours)
+    assert rectangles(inside).all() and 0.4 < inside.any(axis=(1, 2)).mean() < 0.55
+    halves = jax.jit(cutmix, static_argnames="probability")(
+        _keys(1000)[4:8], images[4:8], labels[4:8], 0.5
+    )
+    np.testing.assert_array_equal(halves[0], mixed[4:8])
+    with pytest.raises(UsageError, match="pairs the images of a device, which has 3"):
+        cutmix(_keys(3), images[:3], labels[:3], 0.5)

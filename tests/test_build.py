@@ -13,7 +13,7 @@ from config_files import MODULES, SPECS, VARIANTS
 from cat_jax import data
 from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
 from cat_jax.errors import UsageError
-from cat_jax.experiment import settings
+from cat_jax.experiment import schedules, settings
 from cat_jax.experiment.experiment import build_experiment
 from cat_jax.experiment.method import build_attack, build_method
 from cat_jax.experiment.network import build_networks
@@ -144,6 +144,78 @@ def test_cosine_and_cyclic_rates_in_closed_form(per):
     )
 
 
+def test_a_rate_warms_up_and_a_cosine_begins_after_it():
+    """From an eighth of the peak: the first step is not lost."""
+    steps = np.arange(0, 80, 5)
+    warm = {"optimizer.learning_rate": 0.2, "optimizer.warmup_epochs": 2.0}
+    grown = np.minimum((steps + 1) / 16, 1)
+    np.testing.assert_allclose(rates(warm | {"optimizer.drop_epochs": ()}, steps), 0.2 * grown)
+    cosine = rates(warm | {"optimizer.schedule": "cosine", "optimizer.per": "iteration"}, steps)
+    share = np.maximum((steps + 1) / 8 - 2, 0) / 8
+    np.testing.assert_allclose(
+        cosine, 0.1 * grown * (1 + np.cos(np.pi * share)), rtol=1e-5, atol=1e-7
+    )
+    with pytest.raises(UsageError, match=r"warmup_epochs is 10; expected less than .* 10"):
+        rates({"optimizer.warmup_epochs": 10}, steps)
+
+
+def test_the_radius_of_the_attack_and_its_step_warm_up_together():
+    config = small_runs.config(**{"attack.warmup_epochs": 2.0, "attack.epsilon": "0.3"})
+    config = settings.resolve(config)
+    schedules = build_method(config, data.Clock(80, 10)).schedules
+    for name, value in (("epsilon", 0.3), ("step_size", config.attack.step_size)):
+        grown = [float(schedules[name](step)) for step in (0, 7, 15, 16, 79)]
+        np.testing.assert_allclose(grown, [value / 16, value / 2, value, value, value], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings_, steps, kept",
+    [
+        ({"kind": "moving", "decay": 0.9}, (0, 5), (0.9, 0.9)),
+        ({"kind": "moving", "decay": 0.9, "start_epochs": 1}, (7, 8), (0, 0.9)),
+        # min(decay, (1 + t) / (10 + t)), t from 0 at the first step of epoch 1.
+        (
+            {"kind": "moving", "decay": 0.5, "warmup": True, "start_epochs": 1},
+            (7, 8, 9, 79),
+            (0, 1 / 10, 2 / 11, 0.5),
+        ),
+        # Equal weights of the ends of epochs 1, 2, ...; the classifier before.
+        (
+            {"kind": "equal", "start_epochs": 1},
+            (7, 14, 15, 16, 22, 23, 31),
+            (0, 0, 0, 1, 1, 1 / 2, 2 / 3),
+        ),
+    ],
+)
+def test_averages_of_the_weights_in_closed_form(settings_, steps, kept):
+    config = small_runs.config(**{f"average.{name}": value for name, value in settings_.items()})
+    average = schedules.average(settings.resolve(config).average, data.Clock(80, 10))
+    np.testing.assert_allclose([average(step) for step in steps], kept, rtol=1e-6)
+
+
+def test_the_gradient_is_clipped_before_weight_decay_and_nesterov_looks_ahead():
+    """As torch.nn.utils.clip_grad_norm_ and torch.optim.SGD(nesterov=True) do."""
+    fields = {"max_norm": 1.0, "nesterov": True, "momentum": 0.9, "weight_decay": 0.1}
+    config = small_runs.config(**{f"optimizer.{name}": value for name, value in fields.items()})
+    config.optimizer.update(name="sgd", learning_rate=0.5, drop_epochs=())
+    tx, _ = build_optimizer(settings.resolve(config).optimizer, data.Clock(80, 10), 10)
+    params, gradient = jnp.array([2.0, -1.0]), jnp.array([3.0, 4.0])
+    state, buffer = tx.init(params), 0.0
+    for _ in range(2):
+        updates, state = tx.update(gradient, state, params)
+        decayed = gradient / 5 + 0.1 * params
+        buffer = 0.9 * buffer + decayed
+        np.testing.assert_allclose(updates, -0.5 * (decayed + 0.9 * buffer), rtol=1e-6)
+        params = params + updates
+
+
+def test_n_fgsm_steps_once_from_noise_that_is_wider_than_the_ball():
+    config = settings.resolve(digits.get_config("n_fgsm"))
+    radius, attack = config.threat.epsilon, config.attack
+    assert (attack.num_steps, attack.step_size, attack.start_radius) == (1, radius, 2 * radius)
+    assert attack.epsilon >= 3 * radius
+
+
 @pytest.mark.parametrize("decay, decayed", [("all", {1, 2}), ("kernels", {2})])
 def test_weight_decay_is_of_what_it_says(decay, decayed):
     config = small_runs.config(**{"optimizer.decay": decay, "optimizer.weight_decay": 0.1})
@@ -212,7 +284,7 @@ def test_a_start_of_its_own_radius_is_refused_in_l2():
         ({"attack.epsilon": "8/0"}, "expected a number"),
         ({"test.step_size": "-0.1"}, r"expected \[0, 1\]"),
         ({"attack.epsilon": "nan"}, "expected a number"),
-        ({"conventions": "mine"}, "available: paper, released"),
+        ({"conventions": "mine"}, "available: paper, released, warmup"),
         ({"attack.loss": "hinge"}, "available: cross_entropy, margin, kl"),
         ({"classifier.name": "VGG"}, "available: .*SmallCNN"),
         ({"mask_net.name": "UNet"}, "available: SmallMask"),
@@ -227,7 +299,9 @@ def test_a_start_of_its_own_radius_is_refused_in_l2():
         ({"optimizer.drop_factors": (0.1, 0.2)}, "2 values for 1 drop_epochs"),
         ({"attack.loss": "kl", "attack.start_radius": "0"}, "so the attack would not move"),
         ({"num_parts": 3}, "does not divide over 1 devices in 3 parts each.*multiple of 3"),
-        ({"average_decay": 1.0}, "expected at least 0, less than 1"),
+        ({"average.decay": 1.0}, "expected at least 0, less than 1"),
+        ({"cutmix": 1.5}, "expected a probability"),
+        ({"cutmix": 0.5, "method.name": "fat"} | NO_MASK, "compares predictions with one label"),
         ({"awp.gamma": -0.1}, "expected at least 0"),
         ({"optimizer.name": "lion"}, "available: sgd, adam"),
         ({"augment": "mixup"}, "available: none, crop_flip"),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
-from cat_jax import methods
 from cat_jax.attacks.balls import BALLS
 from cat_jax.configs import default, digits, mnist
 from cat_jax.errors import UsageError
@@ -17,6 +16,7 @@ from cat_jax.experiment import experiment, method, network, optimizer, run_confi
 from cat_jax.experiment.conventions import CONVENTIONS, FIELDS_SET
 from cat_jax.experiment.fields import BOTH, EVALUATION, FIELDS, TRAINING
 from cat_jax.experiment.limits import NAME, RADIUS, START, radius_text, read_radius
+from cat_jax.networks.inside import ACTIVATIONS
 from cat_jax.step.train_step import PARALLEL
 from cat_jax.storage.run_folder import RunFolder
 
@@ -24,9 +24,10 @@ SCHEMA = default.get_config()
 DEFAULTS = settings.flat(SCHEMA)
 # Choices that a table elsewhere has by its keys.
 REGISTRIES = {
-    "conventions": methods.CONVENTIONS,
+    "conventions": CONVENTIONS,
     "threat.norm": BALLS,
     "parallel": PARALLEL,
+    "classifier.activation": ACTIVATIONS,
     "augment": experiment.AUGMENTATIONS,
     "precision": network.PRECISIONS,
     "attack.loss": method.ATTACK_LOSSES,

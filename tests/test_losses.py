@@ -7,13 +7,14 @@ import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cat_jax import losses, methods, objectives
 from cat_jax.errors import UsageError
-from cat_jax.types import Views
+from cat_jax.types import MixedLabels, Views
 
 cat = {c: methods.cat(None, beta=5.0, beta1=0.3, conventions=c) for c in methods.CONVENTIONS}
 
@@ -429,3 +430,23 @@ def test_every_loss_is_finite_for_extreme_logits(dtype, num_classes):
         assert_finite(rows, dtype)
 
     drawn()
+
+
+def test_label_smoothing_is_optaxs():
+    logits = Views(natural=jnp.asarray(np.random.default_rng(0).normal(size=(6, 5))))
+    labels = np.array([0, 1, 2, 3, 4, 0])
+    smooth = optax.smooth_labels(jax.nn.one_hot(labels, 5), 0.3)
+    want = optax.softmax_cross_entropy(logits.natural, smooth)
+    loss = objectives.smoothed(objectives.natural_cross_entropy, 0.3)
+    np.testing.assert_allclose(loss(logits, labels), want, rtol=1e-5)
+
+
+def test_a_loss_of_mixed_labels_weighs_both():
+    logits = Views(adversarial=jnp.asarray(np.random.default_rng(0).normal(size=(2, 5))))
+    labels = MixedLabels(jnp.array([0, 1]), jnp.array([2, 3]), jnp.array([0.25, 1.0]))
+    first, second = (
+        objectives.adversarial_cross_entropy(logits, y) for y in (labels.first, labels.second)
+    )
+    loss = objectives.mixed(objectives.adversarial_cross_entropy)
+    want = [0.25 * first[0] + 0.75 * second[0], first[1]]
+    np.testing.assert_allclose(loss(logits, labels), want, rtol=1e-6)

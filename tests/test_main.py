@@ -172,7 +172,9 @@ def test_the_flags_of_a_command_train_and_evaluate(tmp_path, capsys, monkeypatch
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_the_average_is_evaluated_beside_the_classifier(tmp_path):
-    config = small_runs.quick_config(average_decay=0.9, num_steps=3)
+    config = small_runs.quick_config(
+        **{"average.kind": "moving", "average.decay": 0.9, "num_steps": 3}
+    )
     modes.train(config, tmp_path / "run")
     records = files.read_json_lines(tmp_path / "run" / "results.jsonl")
     names = list(dict.fromkeys(record["attacked"]["checkpoint"] for record in records))
@@ -241,13 +243,13 @@ def test_overrides_without_a_config_change_the_one_that_the_workdir_was_made_wit
 def test_fields_that_are_newer_than_a_workdir_have_their_defaults(finished, tmp_path, capsys):
     workdir = shutil.copytree(finished, tmp_path / "old")
     kept = RunFolder(workdir).config()
-    del kept["test"]["subset_seed"], kept["average_decay"]
+    del kept["test"]["subset_seed"], kept["average"]
     (workdir / "config.json").write_text(json.dumps(kept))
     modes.evaluate(None, workdir)
     assert "best = last |" in capsys.readouterr().out
     modes.evaluate(small_runs.config(), workdir)
-    with pytest.raises(UsageError, match=r"average_decay: 0.0 there, 0.5 now"):
-        modes.evaluate(small_runs.config(average_decay=0.5), workdir)
+    with pytest.raises(UsageError, match=r"average.kind"):
+        modes.evaluate(small_runs.config(**{"average.kind": "moving"}), workdir)
 
 
 def test_a_workdir_of_another_config_is_refused_with_the_difference(finished):

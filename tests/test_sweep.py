@@ -67,7 +67,7 @@ def test_values_have_the_types_of_their_fields(config):
         (["seed=0,1"], ["2"], "seed is swept twice"),
         ([], ["a"], "'a' for seed; expected int"),
         (["attack.epsilon=8"], [], "write 8/255"),
-        (["conventions=mine"], [], "available: paper, released"),
+        (["conventions=mine"], [], "available: paper, released, warmup"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(config, sweeps, seeds, what):

@@ -184,7 +184,12 @@ def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, c
 
 @pytest.mark.slow
 def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path, monkeypatch):
-    settings = {"average_decay": 0.5, "validation.every_epochs": 1, "num_steps": 30}
+    settings = {
+        "average.kind": "moving",
+        "average.decay": 0.5,
+        "validation.every_epochs": 1,
+        "num_steps": 30,
+    }
     with monkeypatch.context() as patch:
         small_runs.act_at(patch, 20, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
         run(tmp_path, **settings)

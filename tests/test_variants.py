@@ -28,7 +28,7 @@ def small(config, num_devices):
         config.mask_net.name = tiny_networks.MASK
     config.batch_size, config.attack.num_steps = 8, 2
     config.awp.warmup_epochs = 0  # So that the first steps have it.
-    config.average_decay = 0.5
+    config.average.update(kind="moving", decay=0.5)
     spec = SPECS[config.dataset if config.dataset in SPECS else "preact_cifar10"]
     spec = spec._replace(image_shape=(8, 8, spec.image_shape[-1]), num_train=64)
     config.num_validation = 0
@@ -53,17 +53,32 @@ def to_float64(tree):
     )
 
 
+def with_recipe_parts(config):
+    """The config with every part of a recipe that acts within a step."""
+    config.update_from_flattened_dict(
+        {"cutmix": 1.0, "erasing": 0.5, "augment": "crop_flip", "method.label_smoothing": 0.1}
+        | {"attack.warmup_epochs": 1.0, "optimizer.warmup_epochs": 1.0, "optimizer.max_norm": 1.0}
+        | {"optimizer.nesterov": True, "average.warmup": True}
+    )
+    return config
+
+
 @pytest.mark.parametrize(
     "name, variant",
     [
-        pytest.param(name, variant, marks=() if (name, variant) == FAST else pytest.mark.slow)
-        for name, variant in VARIANTS
+        ("preact_cifar10", "every part"),
+        *[
+            pytest.param(name, variant, marks=() if (name, variant) == FAST else pytest.mark.slow)
+            for name, variant in VARIANTS
+        ],
     ],
 )
 def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(float64, name, variant):
     ends = []
     for num_devices in (1, 4):
-        made, spec = small(MODULES[name].get_config(variant), num_devices)
+        parts = variant == "every part"
+        config = MODULES[name].get_config("cat_cw" if parts else variant)
+        made, spec = small(with_recipe_parts(config) if parts else config, num_devices)
         devices, key = jax.local_devices()[:num_devices], jax.random.key(1)
         state = processes.replicate(to_float64(made.init()), devices)
         start = jax.device_get(state)

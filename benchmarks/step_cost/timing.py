@@ -49,7 +49,7 @@ def phase_runs(
     experiment: Experiment, devices: list[jax.Device], state: TrainState, batch: Batch, key: Array
 ) -> dict[str, Callable[[], Any]]:
     """A run of each of `PHASES`, on what those before it make of the state and the batch."""
-    phases, decay = experiment.phases, experiment.config.average_decay
+    phases, average = experiment.phases, experiment.average
     pmap = functools.partial(jax.pmap, axis_name=DEVICES, devices=devices)
 
     def attack(state: TrainState, batch: Batch, key: Array) -> Any:
@@ -62,7 +62,7 @@ def phase_runs(
     def closing(state: TrainState, theta: NetworkState, views: Views) -> Any:
         """With what comes after: means over the devices, the average of the weights."""
         theta = phases.close(theta, views)
-        return finish(state.replace(classifier=theta), {}, decay)[0]
+        return finish(state.replace(classifier=theta), {}, average)[0]
 
     attack_fn = pmap(attack, in_axes=(None, 0, None), out_axes=(None, 0, 0))
     theta_fn = pmap(phases.update_classifier, in_axes=(None, 0, 0, None), out_axes=None)

@@ -13,6 +13,10 @@ from cat_jax.types import Array, LogitsFn
 PATIENCE = 3  # Validations at chance before a warning.
 MAX_FGSM_GAP = 0.2  # Accuracy under FGSM minus accuracy under PGD.
 MAX_ZERO_SHARE = 0.1
+REMEDY = (
+    "In another workdir, let the radius grow from 0 (--config.conventions=warmup, or "
+    "config.attack.warmup_epochs), or try a smaller config.attack.epsilon or learning rate"
+)
 MIN_MASK_MEAN = 0.05  # Below this the classifier sees hardly any perturbation.
 
 
@@ -79,14 +83,14 @@ def warnings(
         messages.append(
             "The classifier predicts one class for every image (accuracy "
             f"{now['natural']:.1%}): it is not learning, and no attack changes its answers. "
-            "Try a smaller config.attack.epsilon or learning rate."
+            f"{REMEDY}."
         )
     elif adversarial and len(history) >= PATIENCE and all(map(at_chance, history[-PATIENCE:])):
         messages.append(
             f"Accuracy under attack ({now['robust']:.1%}) has been at chance "
             f"({chance:.1%}) for {PATIENCE} validations: the classifier is not learning. "
-            "Try a smaller config.attack.epsilon or learning rate; with weight perturbation, a "
-            "smaller config.awp.gamma or a later config.awp.warmup_epochs."
+            f"{REMEDY}; with weight perturbation, a smaller config.awp.gamma or a later "
+            "config.awp.warmup_epochs."
         )
     if not adversarial:
         return messages
@@ -108,7 +112,8 @@ def _attack_warnings(now: Mapping[str, float]) -> list[str]:
         messages.append(
             f"Accuracy is {now['fgsm']:.1%} under FGSM but {now['robust']:.1%} under PGD: "
             "catastrophic overfitting; the classifier withstands single-step attacks only. Use "
-            "best/, and train with more and smaller steps (config.attack.num_steps)."
+            "best/, and train with more and smaller steps (config.attack.num_steps), or with the "
+            "variant n_fgsm."
         )
     if now["zero_gradients"] > MAX_ZERO_SHARE:
         messages.append(

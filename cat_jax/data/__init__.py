@@ -26,12 +26,16 @@ from cat_jax.data.splits import fingerprint as fingerprint
 from cat_jax.data.splits import split_validation as split_validation
 
 LAZY = {
-    **dict.fromkeys(("Augment", "crop_flip", "to_unit", "unchanged"), "augment"),
+    **dict.fromkeys(
+        ("Augment", "crop_flip", "cutmix", "erase", "to_unit", "unchanged"), "augment"
+    ),
     **dict.fromkeys(("JPEG", "KINDS", "SEVERITIES", "corrupt"), "corruptions"),
 }
 if TYPE_CHECKING:
     from cat_jax.data.augment import Augment as Augment
     from cat_jax.data.augment import crop_flip as crop_flip
+    from cat_jax.data.augment import cutmix as cutmix
+    from cat_jax.data.augment import erase as erase
     from cat_jax.data.augment import to_unit as to_unit
     from cat_jax.data.augment import unchanged as unchanged
     from cat_jax.data.corruptions import JPEG as JPEG

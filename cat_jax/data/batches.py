@@ -55,7 +55,7 @@ class Clock:
     def __post_init__(self) -> None:
         _check_sizes(self.num_examples, self.batch_size)
 
-    def steps_until(self, epoch: float) -> int:
+    def steps_until(self, epoch: float | fractions.Fraction) -> int:
         """The first step whose first example belongs to `epoch` or later: ceil(epoch N / B)."""
         return math.ceil(fractions.Fraction(epoch) * self.num_examples / self.batch_size)
 

@@ -49,7 +49,7 @@ def evaluate(
     template = jax.eval_shape(experiment.init)
     examined: dict[tuple[int, str], Examined] = {}
     for name, (saved_as, averaged) in CHECKPOINTS.items():
-        if averaged and not config.average_decay:
+        if averaged and experiment.average is None:
             continue
         # The loop ends with the state of last/, whose masks are described.
         restored, state = processes.from_first(

@@ -21,6 +21,7 @@ _PAPER = {
     "attack.clip": True,
     "attack.batch_norm": "inference",
     "attack.closing_forward": False,
+    "attack.warmup_epochs": 0.0,
     "validation.clip": True,
     "test.cw_random_start": False,
 }
@@ -34,6 +35,7 @@ _RELEASED = {
     "attack.clip": True,
     "attack.batch_norm": "training",
     "attack.closing_forward": True,
+    "attack.warmup_epochs": 0.0,
     "validation.clip": True,
     "test.cw_random_start": True,
 }
@@ -44,6 +46,12 @@ _RELEASED_MNIST = _RELEASED | {
     "attack.closing_forward": False,
     "validation.clip": False,
 }
+_RELEASED_RECIPES = {
+    "cifar": _RELEASED | _drop_epochs(100, 120),
+    "wide_resnet": _RELEASED | _drop_epochs(100, 110),
+    "mnist": _RELEASED_MNIST | _drop_epochs(31),
+}
+_WARMUP_EPOCHS = {"cifar": 5.0, "wide_resnet": 5.0, "mnist": 0.5}
 # By conventions, then by recipe.
 CONVENTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {
@@ -51,10 +59,10 @@ CONVENTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "wide_resnet": _PAPER | _drop_epochs(100, 120),
         "mnist": _PAPER | _drop_epochs(30),
     },
-    "released": {
-        "cifar": _RELEASED | _drop_epochs(100, 120),
-        "wide_resnet": _RELEASED | _drop_epochs(100, 110),
-        "mnist": _RELEASED_MNIST | _drop_epochs(31),
+    "released": _RELEASED_RECIPES,
+    "warmup": {
+        recipe: values | {"attack.warmup_epochs": _WARMUP_EPOCHS[recipe]}
+        for recipe, values in _RELEASED_RECIPES.items()
     },
 }
 RECIPES = tuple(CONVENTIONS["paper"])

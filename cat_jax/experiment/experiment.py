@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
-from cat_jax.experiment import suites
+from cat_jax.experiment import schedules, suites
 from cat_jax.experiment.batch_statistics import check_batch_statistics
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks, evaluation_curve
 from cat_jax.experiment.method import build_method
@@ -24,6 +24,7 @@ from cat_jax.step.phases import Phases
 from cat_jax.step.skipping import skip_non_finite
 from cat_jax.step.state import TrainState, init_network, variables_of
 from cat_jax.step.train_step import PARALLEL, StepFn, make_train_step, several
+from cat_jax.types import Array, Schedule
 
 AUGMENTATIONS: dict[str, data.Augment] = {
     "none": data.unchanged,
@@ -50,6 +51,7 @@ class Experiment:
       method: the training attack and the losses.
       phases: the parts of the step, for notebooks and benchmarks.
       augment: augmentation of the training images, the first operation of a step.
+      average: step -> share of the old average of the classifier that remains; None: no average.
       attacks: attacks of the evaluation.
       curve: attack and radii of accuracy against epsilon; None: the evaluation has no curve.
       corruptions: whether the evaluation includes corrupted images.
@@ -66,6 +68,7 @@ class Experiment:
     method: Method
     phases: Phases
     augment: data.Augment
+    average: Schedule | None
     attacks: list[NamedAttack]
     curve: tuple[NamedAttack, list[float]] | None
     corruptions: bool
@@ -91,6 +94,8 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         for settings in (config.optimizer, config.mask_optimizer)
     )
 
+    average = schedules.average(config.average, clock)
+
     def init() -> TrainState:
         keys = jax.random.split(jax.random.key(config.seed))
         images = jnp.zeros((1, *spec.image_shape))
@@ -101,14 +106,14 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
             jnp.int32(0),
             theta,
             phi,
-            average=variables_of(theta) if config.average_decay else {},
+            average={} if average is None else variables_of(theta),
         )
 
     num_steps = config.num_steps or clock.steps_until(config.num_epochs)
     steps_per_call = min(config.steps_per_dispatch, config.log_every, config.save_every, num_steps)
     trained = for_training(config, classifier), for_training(config, mask_net)
     phases = Phases(method, *trained, theta_tx, phi_tx, config.num_parts)
-    step = _step(config, phases, steps_per_call)
+    step = _step(config, phases, average, steps_per_call)
     return Experiment(
         config,
         num_steps,
@@ -120,14 +125,17 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         mask_net,
         method,
         phases,
-        AUGMENTATIONS[config.augment],
+        _augment(config),
+        average,
         evaluation_attacks(config),
         evaluation_curve(config),
         "corruptions" in suites.words(config.evaluation),
     )
 
 
-def _step(config: ConfigDict, phases: Phases, steps_per_call: int) -> StepFn:
+def _step(
+    config: ConfigDict, phases: Phases, average: Schedule | None, steps_per_call: int
+) -> StepFn:
     """The training step of these phases."""
     step = make_train_step(
         phases.method,
@@ -135,13 +143,27 @@ def _step(config: ConfigDict, phases: Phases, steps_per_call: int) -> StepFn:
         phases.mask_net,
         phases.classifier_tx,
         phases.mask_tx,
-        AUGMENTATIONS[config.augment],
+        _augment(config),
         num_parts=phases.num_parts,
-        average_decay=config.average_decay,
+        cutmix=config.cutmix,
+        average=average,
     )
     if config.non_finite == "skip":
         step = skip_non_finite(step)
     return several(step) if steps_per_call > 1 else step
+
+
+def _augment(config: ConfigDict) -> data.Augment:
+    """The augmentation of single images; CutMix needs two, and comes after it."""
+    augment = AUGMENTATIONS[config.augment]
+    if not config.erasing:
+        return augment
+
+    def erased(keys: Array, images: Array) -> Array:
+        first, second = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
+        return data.erase(second, augment(first, images), config.erasing)
+
+    return erased
 
 
 def _check_sizes(config: ConfigDict, spec: data.Spec, num_devices: int) -> None:

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 from cat_jax.experiment.conventions import CONVENTIONS, RECIPES
 from cat_jax.experiment.limits import (
+    ABOVE_0,
     EPOCHS,
     NAME,
     NAMES,
     NONE_OR_SEVERAL,
+    PROBABILITY,
     RADIUS,
     START,
     SWITCH,
@@ -85,6 +87,8 @@ FIELDS: dict[str, Field] = {
     "data_dir": Field(NAME, NOTHING),  # Because the data have a fingerprint.
     "num_validation": Field(least(0), TRAINING),
     "selection": Field(one_of("validation", "test"), TRAINING),
+    "erasing": Field(PROBABILITY, TRAINING),
+    "cutmix": Field(PROBABILITY, TRAINING),
     "augment": Field(one_of("none", "crop_flip", "crop_flip_zero"), TRAINING),
     # Networks.
     "classifier.name": Field(NAME, BOTH),
@@ -92,6 +96,7 @@ FIELDS: dict[str, Field] = {
     "classifier.std": Field(numbers(above=0), BOTH),
     "classifier.depth": Field(least(1), BOTH),
     "classifier.widen_factor": Field(least(1), BOTH),
+    "classifier.activation": Field(one_of("relu", "silu", "gelu"), BOTH),
     "classifier.normalize": Field(SWITCH, BOTH),
     "mask_net.name": Field(NAME, TRAINING),
     "mask_net.sees": Field(one_of("sum", "pair"), TRAINING),
@@ -99,7 +104,10 @@ FIELDS: dict[str, Field] = {
     "sync_batch_norm": Field(SWITCH, TRAINING),
     "precision": Field(one_of("float32", "bfloat16"), TRAINING),
     "remat": Field(SWITCH, NOTHING),
-    "average_decay": Field(least(0, below=1), TRAINING),
+    "average.kind": Field(one_of("none", "moving", "equal"), TRAINING),
+    "average.decay": Field(least(0, below=1), TRAINING),
+    "average.warmup": Field(SWITCH, TRAINING),
+    "average.start_epochs": Field(least(0), TRAINING),
     # Method.
     "method.name": Field(NAME, TRAINING),
     "method.beta": Field(least(0), TRAINING),
@@ -113,6 +121,7 @@ FIELDS: dict[str, Field] = {
     "method.pairing": Field(one_of("norm", "mean_square"), TRAINING),
     "method.natural_weight": Field(least(0), TRAINING),
     "method.adversarial_weight": Field(least(0), TRAINING),
+    "method.label_smoothing": Field(least(0, below=1), TRAINING),
     # Training attack.
     "attack.loss": Field(one_of("cross_entropy", "margin", "kl"), TRAINING),
     "attack.kappa": Field(least(0), TRAINING),
@@ -122,6 +131,7 @@ FIELDS: dict[str, Field] = {
     "attack.union": Field(UNION, TRAINING),
     "attack.combine": Field(one_of("worst", "average"), TRAINING),
     "attack.num_steps": Field(least(1), TRAINING),
+    "attack.warmup_epochs": Field(least(0), TRAINING),
     "attack.start": Field(one_of("uniform", "gaussian"), TRAINING),
     "attack.start_radius": Field(START, TRAINING),
     "attack.start_std": Field(START, TRAINING),
@@ -140,7 +150,7 @@ FIELDS: dict[str, Field] = {
     "non_finite": Field(one_of("stop", "skip"), TRAINING),
     # What chooses best/.
     "validation.chosen_by": Field(one_of("sum", "robust"), TRAINING),
-    "validation.every_epochs": Field(least(1), TRAINING),
+    "validation.every_epochs": Field(ABOVE_0, TRAINING),
     "validation.norm": Field(NORM, TRAINING),
     "validation.epsilon": Field(RADIUS, TRAINING),
     "validation.step_size": Field(RADIUS, TRAINING),
@@ -172,11 +182,14 @@ _OPTIMIZER = {
     "name": one_of("sgd", "adam"),
     "learning_rate": least(0),
     "momentum": least(0, below=1),
+    "nesterov": SWITCH,
+    "max_norm": least(0),
     "weight_decay": least(0),
     "decay": one_of("all", "kernels"),
     "schedule": one_of("drops", "cosine", "cyclic"),
     "drop_epochs": EPOCHS,
     "drop_factors": numbers(above=0),
+    "warmup_epochs": least(0),
     "per": one_of("epoch", "iteration"),
 }
 for _name in ("optimizer", "mask_optimizer"):

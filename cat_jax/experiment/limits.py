@@ -65,6 +65,8 @@ def _are_epochs(values: tuple[Any, ...]) -> bool:
     return are_counts and all(a < b for a, b in itertools.pairwise(values))
 
 
+PROBABILITY = Limit((int, float), lambda x: 0 <= x <= 1, "expected a probability, from 0 to 1")
+ABOVE_0 = Limit((int, float), lambda x: 0 < x <= MAX_NUMBER, "expected a number above 0")
 # Because the checks of a classifier compare images with one another.
 NONE_OR_SEVERAL = Limit(
     (int,), lambda n: n == 0 or 2 <= n <= MAX_NUMBER, "expected 0, or at least 2"

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from cat_jax import attacks, data, methods, objectives
 from cat_jax.errors import UsageError
 from cat_jax.experiment.limits import read_radius
+from cat_jax.experiment.schedules import warmup
 from cat_jax.experiment.settings import chosen_fields
 from cat_jax.methods import Method, NamedMethod
 from cat_jax.runtime.registry import find, register
@@ -51,7 +52,18 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
             f"config.attack.union is set and the method is {record.name}, whose attack stops early "
             "in one ball; choose another method, or leave union empty."
         )
-    method = record.make(build_attack(config.attack), **arguments)
+    if config.attack.union and config.attack.warmup_epochs:
+        raise UsageError(
+            f"config.attack.warmup_epochs is {config.attack.warmup_epochs:g} and attack.union is "
+            "set; expected 0, because only one radius can grow."
+        )
+    mixed = objectives.mixed if config.cutmix else lambda loss: loss
+    method = record.make(build_attack(config.attack, mixed), **arguments)
+    if config.cutmix and "tau" in method.schedules:
+        raise UsageError(
+            f"config.cutmix is {config.cutmix}; expected 0, because the attack of "
+            f"{record.name} compares predictions with one label."
+        )
     if masked and not method.mask_views:
         raise UsageError(
             f"config.method.name is {record.name!r}, which has no mask network; "
@@ -59,19 +71,38 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
         )
     training = config.attack.batch_norm == "training"
     method = dataclasses.replace(method, train_mode_attack=training)
+    if config.attack.warmup_epochs:
+        method = _with_growing_radius(method, config, clock)
+    if smoothing := config.method.label_smoothing:
+        loss = objectives.smoothed(method.classifier_loss, smoothing)
+        method = dataclasses.replace(method, classifier_loss=loss)
+    losses = mixed(method.classifier_loss), mixed(method.mask_loss)
+    method = dataclasses.replace(method, classifier_loss=losses[0], mask_loss=losses[1])
     if gamma := config.awp.gamma:
         begun = after((config.awp.warmup_epochs,))
         method = dataclasses.replace(method, weight_perturbation=lambda step: gamma * begun(step))
     return method if masked else methods.without_mask(method)
 
 
-def build_attack(settings: ConfigDict) -> Attack:
-    """The training attack: PGD on a loss, from a start."""
+def _with_growing_radius(method: Method, config: ConfigDict, clock: data.Clock) -> Method:
+    """The method with epsilon and step size of its attack multiplied by a warm-up."""
+    factor = warmup(clock, config.attack.warmup_epochs)
+
+    def grown(value: float) -> Schedule:
+        return lambda step: value * factor(step)
+
+    names = ("epsilon", "step_size")
+    schedules = {name: grown(config.attack[name]) for name in names}
+    return dataclasses.replace(method, schedules={**method.schedules, **schedules})
+
+
+def build_attack(settings: ConfigDict, mixed: Callable[[Loss], Loss] = lambda loss: loss) -> Attack:
+    """The training attack: PGD on a loss, from a start; `mixed` makes a loss of `MixedLabels`."""
     loss, epsilon, start = settings.loss, settings.epsilon, settings.start_radius
     attack: Any = functools.partial(
         attacks.union_with_state if settings.union else attacks.pgd_with_state,
         num_steps=settings.num_steps,
-        loss=ATTACK_LOSSES[loss](settings),
+        loss=mixed(ATTACK_LOSSES[loss](settings)),
         pixel_range=(0.0, 1.0) if settings.clip else None,
         **_region(settings),
     )

@@ -16,7 +16,6 @@ from cat_jax.experiment.fields import BOTH, FIELDS, TRAINING, Affects
 from cat_jax.experiment.limits import RADIUS, START, radius_text, read_radius
 
 FOLLOWERS = ("attack", "validation", "test")  # Sections that follow `config.threat`.
-SECTIONS = ("threat", *FOLLOWERS)
 SCHEMA = pathlib.Path(default.__file__)
 
 
@@ -49,8 +48,14 @@ def resolve(config: ConfigDict) -> ConfigDict:
 
 
 def _radii(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The radii and step sizes as numbers; each may be a part of its section's epsilon."""
-    epsilons = {section: _radius(values, f"{section}.epsilon") for section in SECTIONS}
+    """The radii and step sizes as numbers.
+
+    Each may be a part of its section's epsilon, and that one of the threat model's.
+    """
+    threat = _radius(values, "threat.epsilon")
+    epsilons = {"threat": threat} | {
+        section: _radius(values, f"{section}.epsilon", threat) for section in FOLLOWERS
+    }
     paths = [path for path in FIELDS if FIELDS[path].limit in (RADIUS, START)]
     parts = [path for path in paths if not path.endswith(".epsilon")]
     return {f"{section}.epsilon": epsilon for section, epsilon in epsilons.items()} | {

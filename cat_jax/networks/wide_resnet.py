@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.nn.initializers import variance_scaling
@@ -11,7 +10,7 @@ from jax.nn.initializers import variance_scaling
 from cat_jax.errors import UsageError
 from cat_jax.networks.conv import Conv
 from cat_jax.networks.initializers import kernel_init
-from cat_jax.networks.inside import cast, recomputed
+from cat_jax.networks.inside import ACTIVATIONS, cast, recomputed
 from cat_jax.networks.norm import BatchNorm
 from cat_jax.networks.normalize import normalize
 from cat_jax.networks.record import Classifier, Shapes, StateDict, size
@@ -23,21 +22,26 @@ WideConv = functools.partial(Conv, kernel_init=variance_scaling(2.0, "fan_out", 
 
 
 class WideBlock(nn.Module):
-    """norm-relu-conv twice; where the width changes, a 1x1 convolution of the activated input."""
+    """norm-activation-conv twice.
+
+    Where the width changes, the shortcut is a 1x1 convolution of the activated input.
+    """
 
     features: int
     stride: int
     axis_name: str | None
+    activation: str
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """[B, H, W, C] -> [B, H / stride, W / stride, features]."""
+        act = ACTIVATIONS[self.activation]
         norm = functools.partial(BatchNorm, axis_name=self.axis_name)
-        shortcut, x = x, jax.nn.relu(norm(name="bn1")(x, train=train))
+        shortcut, x = x, act(norm(name="bn1")(x, train=train))
         if x.shape[-1] != self.features:
             shortcut = WideConv(self.features, 1, self.stride, name="convShortcut")(x)
         x = WideConv(self.features, stride=self.stride, name="conv1")(x)
-        x = WideConv(self.features, name="conv2")(jax.nn.relu(norm(name="bn2")(x, train=train)))
+        x = WideConv(self.features, name="conv2")(act(norm(name="bn2")(x, train=train)))
         return x + shortcut
 
 
@@ -49,6 +53,7 @@ class WideStage(nn.Module):
     stride: int
     axis_name: str | None
     remat: bool
+    activation: str
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
@@ -56,7 +61,8 @@ class WideStage(nn.Module):
         block = recomputed(WideBlock, self.remat)
         for i in range(self.blocks):
             stride = self.stride if i == 0 else 1
-            x = block(self.features, stride, self.axis_name, name=f"layer_{i}")(x, train)
+            shape = (self.features, stride)
+            x = block(*shape, self.axis_name, self.activation, name=f"layer_{i}")(x, train)
         return x
 
 
@@ -71,6 +77,7 @@ class WideResNet(nn.Module):
       axis_name: pmapped axis over which training computes batch statistics.
       dtype: type that the inside computes in, such as bfloat16; None: dtype of the images.
       remat: compute each block again in the backward pass, in less memory.
+      activation: "relu", "silu" or "gelu".
     """
 
     num_classes: int = 10
@@ -81,6 +88,7 @@ class WideResNet(nn.Module):
     axis_name: str | None = None
     dtype: Any = None
     remat: bool = False
+    activation: str = "relu"
 
     @nn.compact
     def __call__(self, images: Array, *, train: bool = False) -> Array:
@@ -89,12 +97,13 @@ class WideResNet(nn.Module):
         if rest or blocks < 1:
             raise UsageError(f"depth={self.depth}; expected 6n + 4 with n >= 1, such as 28 or 34.")
         x = WideConv(16, name="conv1")(normalize(images, self.mean, self.std))
-        x = cast(x, self.dtype)
+        x, act = cast(x, self.dtype), ACTIVATIONS[self.activation]
         for i, (width, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
             features = width * self.widen_factor
             shape = (blocks, features, stride)
-            x = WideStage(*shape, self.axis_name, self.remat, name=f"block{i}")(x, train)
-        x = jax.nn.relu(BatchNorm(self.axis_name, name="bn1")(x, train=train))
+            inside = (self.axis_name, self.remat, self.activation)
+            x = WideStage(*shape, *inside, name=f"block{i}")(x, train)
+        x = act(BatchNorm(self.axis_name, name="bn1")(x, train=train))
         fc = nn.Dense(self.num_classes, kernel_init=kernel_init, name="fc")
         return fc(jnp.mean(x, (1, 2), images.dtype))
 
@@ -109,7 +118,7 @@ register(
     Classifier(
         "WideResNet",
         WideResNet,
-        fields=("depth", "widen_factor"),
+        fields=("depth", "widen_factor", "activation"),
         state_dict=StateDict(
             ("block1.layer.0.conv1.weight",), "conv1.weight", "fc.weight", arguments=_arguments
         ),

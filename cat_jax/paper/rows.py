@@ -19,6 +19,7 @@ BETA1 = "method.beta1"
 # Train on all images and report the last checkpoint, because MNIST does not overfit and the
 # published checkpoint was chosen on the test set.
 ALL_OF_MNIST = {"num_validation": 0}
+RELEASED = {"conventions": "released"}  # Because `at` on MNIST has another default.
 Items = tuple[tuple[str, Any], ...]
 
 

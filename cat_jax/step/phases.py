@@ -18,10 +18,11 @@ from cat_jax.methods import Method
 from cat_jax.networks.record import training_mode
 from cat_jax.step.state import NetworkState, variables_of
 from cat_jax.step.weight_perturbation import perturbation
-from cat_jax.types import DEVICES, Apply, Array, PyTree, Views
+from cat_jax.types import DEVICES, Apply, Array, MixedLabels, PyTree, Views
 
 Nets = tuple[NetworkState, NetworkState]  # Classifier and mask network: theta and phi.
-Parts = Mapping[str, Array]  # "image", "label", "key": [parts, B/D/parts, ...].
+Labels = Array | MixedLabels
+Parts = Mapping[str, Any]  # "image", "label", "key": [parts, B/D/parts, ...].
 
 
 @functools.partial(jax.jit, static_argnames=("module", "train"))
@@ -88,7 +89,7 @@ class Phases:
         f = functools.partial(forward, self.classifier, train=method.train_mode_attack)
         hyper = {name: schedule(step) for name, schedule in method.schedules.items()}
 
-        def one(nets: Nets, part: Mapping[str, Array]) -> tuple[Nets, tuple[Views, Array]]:
+        def one(nets: Nets, part: Mapping[str, Any]) -> tuple[Nets, tuple[Views, Array]]:
             (theta, phi), natural = nets, part["image"]
             adversarial, theta = method.attack(
                 f, theta, natural, part["label"], part["key"], **hyper
@@ -103,7 +104,7 @@ class Phases:
         return nets, views, masks
 
     def update_classifier(
-        self, theta: NetworkState, views: Views, labels: Array, step: Array
+        self, theta: NetworkState, views: Views, labels: Labels, step: Array
     ) -> tuple[NetworkState, Array]:
         """Returns theta after its update by the method's loss, Eq. 13 for CAT, and the loss.
 
@@ -121,7 +122,7 @@ class Phases:
             theta = theta.replace(params=jax.tree.map(jnp.subtract, theta.params, shift))
         return theta, loss
 
-    def update_mask_net(self, nets: Nets, views: Views, labels: Array) -> tuple[Nets, Array]:
+    def update_mask_net(self, nets: Nets, views: Views, labels: Labels) -> tuple[Nets, Array]:
         """Returns the networks after the update of phi (Eq. 14), and its loss.
 
         Of theta only the running statistics change.
@@ -142,7 +143,7 @@ class Phases:
         return cast(NetworkState, self._in_turn(one, theta, views)[0])
 
     def _classifier_loss(
-        self, params: PyTree, theta: NetworkState, images: Views, labels: Array
+        self, params: PyTree, theta: NetworkState, images: Views, labels: Labels
     ) -> tuple[Array, NetworkState]:
         f = functools.partial(forward, self.classifier)
         theta = theta.replace(params=params)
@@ -150,7 +151,7 @@ class Phases:
         return _mean(self.method.classifier_loss(logits, labels), labels), theta
 
     def _mask_loss(
-        self, params: PyTree, nets: Nets, images: Views, labels: Array
+        self, params: PyTree, nets: Nets, images: Views, labels: Labels
     ) -> tuple[Array, Nets]:
         theta, phi = nets
         f = functools.partial(forward, self.classifier, train=self.method.train_mode_mask_loss)
@@ -179,11 +180,12 @@ class Phases:
         return lax.scan(function, carry, parts, unroll=self.num_parts == 1)
 
 
-def _mean(losses: Array, labels: Array) -> Array:
+def _mean(losses: Array, labels: Labels) -> Array:
     """Returns the mean of the per-example losses of a method."""
-    if losses.shape != labels.shape:
+    shape = jax.tree.leaves(labels)[0].shape
+    if losses.shape != shape:
         raise UsageError(
-            f"A loss of the method returns shape {losses.shape} for labels {labels.shape}; "
+            f"A loss of the method returns shape {losses.shape} for labels {shape}; "
             "expected one number for each example, [B]."
         )
     return jnp.mean(losses)

@@ -24,7 +24,7 @@ class TrainState(struct.PyTreeNode):
       step: int32 scalar, the number of updates.
       classifier: f, parameters theta.
       mask_net: g, parameters phi; empty under `OnesMask`.
-      average: exponential moving average of the classifier's parameters and running
+      average: average over the steps of the classifier's parameters and running
         statistics, {"params": ..., "batch_stats": ...}; empty without an average.
     """
 

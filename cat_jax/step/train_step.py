@@ -14,10 +14,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from cat_jax.data.augment import Augment, to_unit, unchanged
+from cat_jax.data.augment import cutmix as mix
 from cat_jax.methods import Method
 from cat_jax.step.phases import Parts, Phases, cut
 from cat_jax.step.state import TrainState, variables_of
-from cat_jax.types import DEVICES, Array
+from cat_jax.types import DEVICES, Array, Schedule
 
 Batch = Mapping[str, Any]  # Arrays of NumPy or of JAX.
 Metrics = dict[str, Array]
@@ -44,7 +45,8 @@ def make_train_step(
     augment: Augment = unchanged,
     *,
     num_parts: int = 1,
-    average_decay: float = 0.0,
+    cutmix: float = 0.0,
+    average: Schedule | None = None,
 ) -> StepFn:
     """Returns a function step(state, batch, key) -> (state, metrics), for `pmap_step`.
 
@@ -58,12 +60,14 @@ def make_train_step(
       num_parts: number of equal parts of a device's batch. The step processes one after another
         and averages their gradients: it needs less memory and computes the same, except that
         batch statistics are those of a part.
-      average_decay: decay of the moving average of f; 0: no average.
+      cutmix: probability that an image is mixed with another; the method's losses then take
+        `MixedLabels`, as `objectives.mixed` makes them.
+      average: step -> share of the old average of f that remains; None: no average.
     """
     phases = Phases(method, classifier, mask_net, classifier_tx, mask_tx, num_parts)
 
     def train_step(state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Metrics]:
-        parts = examples(augment, num_parts, state.step, batch, key)
+        parts = examples(augment, num_parts, state.step, batch, key, cutmix)
         labels, nets = parts["label"], (state.classifier, state.mask_net)
         (theta, phi), views, masks = phases.calibrate(nets, parts, state.step)
         theta, theta_loss = phases.update_classifier(theta, views, labels, state.step)
@@ -72,16 +76,22 @@ def make_train_step(
 
         metrics = {"classifier_loss": theta_loss, "mask_loss": phi_loss, "mask": jnp.mean(masks)}
         state = state.replace(step=state.step + 1, classifier=theta, mask_net=phi)
-        return finish(state, metrics, average_decay)
+        return finish(state, metrics, average)
 
     return train_step
 
 
-def examples(augment: Augment, num_parts: int, step: Array, batch: Batch, key: Array) -> Parts:
+def examples(
+    augment: Augment, num_parts: int, step: Array, batch: Batch, key: Array, cutmix: float = 0.0
+) -> Parts:
     """Returns the augmented batch in `num_parts` parts, with a key for each example."""
-    keys, augment_keys = example_keys(key, step, len(batch["label"]))
+    labels = batch["label"]
+    keys, augment_keys = example_keys(key, step, len(labels))
     images = augment(augment_keys, to_unit(batch["image"]))
-    return cut({"image": images, "label": batch["label"], "key": keys}, num_parts)
+    if cutmix:
+        box_keys = jax.vmap(functools.partial(jax.random.fold_in, data=1))(augment_keys)
+        images, labels = mix(box_keys, images, labels, cutmix)
+    return cut({"image": images, "label": labels, "key": keys}, num_parts)
 
 
 def several(train_step: StepFn) -> StepFn:
@@ -109,7 +119,9 @@ def several(train_step: StepFn) -> StepFn:
     return steps
 
 
-def finish(state: TrainState, metrics: Metrics, average_decay: float) -> tuple[TrainState, Metrics]:
+def finish(
+    state: TrainState, metrics: Metrics, average: Schedule | None
+) -> tuple[TrainState, Metrics]:
     """Averages metrics and running statistics over the devices, and updates the average of f.
 
     Parameters are equal on all devices already.
@@ -120,9 +132,10 @@ def finish(state: TrainState, metrics: Metrics, average_decay: float) -> tuple[T
         net.replace(batch_stats=new) for net, new in zip((theta, phi), statistics, strict=True)
     )
     state = state.replace(classifier=theta, mask_net=phi)
-    if average_decay:
-        average = optax.incremental_update(variables_of(theta), state.average, 1 - average_decay)
-        state = state.replace(average=average)
+    if average is not None:
+        share = 1 - average(state.step - 1)
+        new = optax.incremental_update(variables_of(theta), state.average, share)
+        state = state.replace(average=new)
     return state, lax.pmean(metrics, DEVICES)
 
 

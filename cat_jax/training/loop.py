@@ -1,6 +1,7 @@
 """The training loop: steps, validations, checkpoints, and resuming from them."""
 
 import contextlib
+import fractions
 import functools
 import logging
 import math
@@ -172,14 +173,14 @@ class _Run:
         return step * self.config.batch_size / len(self.split.labels)
 
     def _validates_at(self, step: int) -> bool:
-        """At the first step of every few epochs, and at the end."""
+        """At the first step after every few epochs, or every part of one, and at the end."""
         if not len(self.validator.split.labels):
             return False
-        num_epochs = self.config.validation.every_epochs
+        every = fractions.Fraction(self.config.validation.every_epochs)
+        epochs = fractions.Fraction(step * self.config.batch_size, len(self.split.labels))
         clock = data.Clock(len(self.split.labels), self.config.batch_size)
-        epoch = clock.epoch_of(step)
-        begins = step == clock.steps_until(epoch)
-        return step == self.experiment.num_steps or (begins and epoch % num_epochs == 0)
+        begins = step == clock.steps_until(epochs // every * every)
+        return step == self.experiment.num_steps or begins
 
     def _flush(self, step: int) -> str:
         """Writes the metrics of the last steps; returns the classifier's loss as a text."""
