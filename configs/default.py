@@ -231,7 +231,7 @@ def _validation() -> ConfigDict:
     """Returns the validation: natural accuracy and accuracy under an attack, which choose best/."""
     validation = ConfigDict()
     validation.chosen_by = "sum"  # Or "robust" accuracy only: early stopping of Rice et al.
-    validation.every_epochs = 1  # Or a part of an epoch, such as 0.5.
+    validation.every_epochs = 1.0  # Or a part of an epoch, such as 0.5.
     validation.norm = placeholder(str)  # Follows threat.norm.
     validation.epsilon = placeholder(str)  # Follows threat.epsilon.
     validation.step_size = "2/255"

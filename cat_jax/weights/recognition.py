@@ -67,6 +67,8 @@ def describe(network: nn.Module) -> str:
     if record is None:
         return type(network).__name__
     arguments = record.arguments_of(network)
+    if arguments.get("activation") == "relu":
+        del arguments["activation"]
     shown = [f"{name}={v}" for name, v in arguments.items() if name not in ("mean", "std")]
     return f"{record.name}({', '.join(shown)})"
 
@@ -76,8 +78,9 @@ def describe_short(network: nn.Module) -> str:
     record = record_of(network)
     if record is None:
         return type(network).__name__
-    sizes = [getattr(network, field) for field in record.fields if field not in record.bound]
-    return "-".join([record.name, *map(str, sizes)])
+    values = [getattr(network, field) for field in record.fields if field not in record.bound]
+    sizes = [str(value) for value in values if isinstance(value, int)]
+    return "-".join([record.name, *sizes])
 
 
 def fields_of_file_name(file_name: str) -> dict[str, Any]:
