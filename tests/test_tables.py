@@ -298,7 +298,7 @@ def another(path, value):
     if isinstance(value, tuple):
         return (*value, "l2:0.5" if path == "attack.union" else 200)
     if isinstance(value, float):
-        return value + 0.05
+        return value + (-0.05 if 0.9 < value < 1 else 0.05)
     return value + 1 if isinstance(value, int) else "x"
 
 
