@@ -143,6 +143,9 @@ def _set_networks(config: ConfigDict) -> None:
     config.precision = "float32"
     config.remat = False  # Recompute each block in backward passes: less memory, one more forward.
     config.average = _average()
+    # Weights that the classifier begins with: folder of a run (its best/), or a file. "": random.
+    config.init_from = ""
+    config.init_weights = ""  # Their fingerprint, which the command sets.
 
 
 def _average() -> ConfigDict:

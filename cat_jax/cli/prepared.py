@@ -21,6 +21,7 @@ from cat_jax.report import corruption_table, details, grids, tables, transfer_ma
 from cat_jax.runtime import processes, registry
 from cat_jax.storage import disk_errors, run_folder
 from cat_jax.storage.run_folder import RunFolder
+from cat_jax.training import initial
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +118,7 @@ def prepare(
       UsageError: if the user has to change something; one line says what.
     """
     folder = RunFolder(workdir)
+    config = processes.from_first(lambda: _with_initial_weights(config, folder))
     unresolved = processes.from_first(lambda: _settle(config, folder, needs_checkpoint))
     resolved = settings.resolve(unresolved)
     registry.import_plugins(resolved.plugins)
@@ -125,6 +127,21 @@ def prepare(
     experiment = build_experiment(resolved, dataset.spec, jax.devices())
     robustness.check_size(experiment, dataset)
     return PreparedRun(experiment, dataset, folder, unresolved, needs_checkpoint)
+
+
+def _with_initial_weights(config: ConfigDict | None, folder: RunFolder) -> ConfigDict | None:
+    """The config with the fingerprint of the weights that training begins with.
+
+    A run that exists keeps its own, so that it resumes without them.
+    """
+    if config is None or not config.init_from:
+        return config
+    config, existing = config.copy_and_resolve_references(), folder.config() or {}
+    if existing.get("init_from") == config.init_from:
+        config.init_weights = existing["init_weights"]
+    else:
+        config.init_weights = initial.identity(config.init_from)
+    return config
 
 
 def _settle(config: ConfigDict | None, folder: RunFolder, needs_checkpoint: bool) -> ConfigDict:

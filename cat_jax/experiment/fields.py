@@ -104,6 +104,8 @@ FIELDS: dict[str, Field] = {
     "sync_batch_norm": Field(SWITCH, TRAINING),
     "precision": Field(one_of("float32", "bfloat16"), TRAINING),
     "remat": Field(SWITCH, NOTHING),
+    "init_from": Field(NAME, NOTHING),  # Because the weights have a fingerprint.
+    "init_weights": Field(NAME, TRAINING, derived=True),
     "average.kind": Field(one_of("none", "moving", "equal"), TRAINING),
     "average.decay": Field(least(0, below=1), TRAINING),
     "average.warmup": Field(SWITCH, TRAINING),

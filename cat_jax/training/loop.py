@@ -20,7 +20,7 @@ from cat_jax.storage import checkpoint, disk_errors
 from cat_jax.storage.metrics import MetricsLog
 from cat_jax.storage.run_folder import RunFolder
 from cat_jax.storage.saving import Saver
-from cat_jax.training import validation
+from cat_jax.training import initial, validation
 from cat_jax.training.validation import Validator, describe
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,11 @@ class _Run:
             checkpoint.newest(best)  # To report damage now, and not at a validation.
         newest = checkpoint.newest(self.last)
         if newest is None:
-            return self.experiment.begin(), 0
+            state, config = self.experiment.begin(), self.config
+            if config.init_from:
+                source = config.init_from, config.init_weights
+                state = initial.begin(state, self.experiment.classifier, *source)
+            return state, 0
         state = checkpoint.restore(newest, jax.eval_shape(self.experiment.init))
         if newest.step < self.experiment.num_steps:
             logger.info("Resuming from the checkpoint of step %d.", newest.step)
