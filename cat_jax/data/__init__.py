@@ -26,9 +26,7 @@ from cat_jax.data.splits import fingerprint as fingerprint
 from cat_jax.data.splits import split_validation as split_validation
 
 LAZY = {
-    **dict.fromkeys(
-        ("Augment", "crop_flip", "cutmix", "erase", "to_unit", "unchanged"), "augment"
-    ),
+    **dict.fromkeys(("Augment", "crop_flip", "cutmix", "erase", "to_unit", "unchanged"), "augment"),
     **dict.fromkeys(("JPEG", "KINDS", "SEVERITIES", "corrupt"), "corruptions"),
 }
 if TYPE_CHECKING:
