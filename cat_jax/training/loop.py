@@ -180,7 +180,8 @@ class _Run:
         """At the first step after every few epochs, or every part of one, and at the end."""
         if not len(self.validator.split.labels):
             return False
-        every = fractions.Fraction(self.config.validation.every_epochs)
+        # From its text, because 0.1 in binary is a little more than a tenth.
+        every = fractions.Fraction(str(self.config.validation.every_epochs))
         epochs = fractions.Fraction(step * self.config.batch_size, len(self.split.labels))
         clock = data.Clock(len(self.split.labels), self.config.batch_size)
         begins = step == clock.steps_until(epochs // every * every)
