@@ -18,7 +18,7 @@ from cat_jax.errors import UsageError
 from cat_jax.evaluation.images import to_bytes
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
-from cat_jax.experiment.suites import CURVE_SHARES
+from cat_jax.experiment.suites import CURVE_SHARES, MARK_SHARES
 from cat_jax.report import details, epsilon_curves
 from cat_jax.storage import checkpoint, files, lines, provenance
 from cat_jax.training import validation
@@ -305,16 +305,36 @@ def test_evaluations_at_two_radii_stand_beside_each_other(finished, capsys):
 
 def test_a_curve_is_drawn_from_its_lines(finished_run):
     workdir = finished_run
-    points = [line for line in results(workdir) if lines.is_curve(line)]
-    assert [line["conditions"]["epsilon"] / 0.15 for line in points] == pytest.approx(CURVE_SHARES)
+    for attack, shares in ((lines.CURVE, CURVE_SHARES), (lines.MARKS, MARK_SHARES)):
+        points = [line for line in results(workdir) if line["conditions"]["attack"] == attack]
+        assert [line["conditions"]["epsilon"] / 0.15 for line in points] == pytest.approx(shares)
     (curve,) = epsilon_curves.curves(lines.newest(files.read_json_lines(workdir / "results.jsonl")))
     assert curve.name == "best = last" and len(curve.points) == len(CURVE_SHARES)
+    assert len(curve.marks) == len(MARK_SHARES)
     accuracies = [point.accuracy for point in curve.points]
     natural = next(line for line in results(workdir) if line["conditions"]["attack"] == "natural")
     assert accuracies == sorted(accuracies, reverse=True) and accuracies[-1] < accuracies[0]
     assert accuracies[0] == natural["outcome"]["accuracy"]
     assert all(point.low <= point.accuracy <= point.high for point in curve.points)
-    assert 'alt="Accuracy against epsilon"' in (workdir / "report.html").read_text()
+    page = (workdir / "report.html").read_text()
+    assert 'alt="Accuracy against epsilon"' in page and curve.comparison in page
+
+
+def test_the_report_names_the_attack_that_is_weaker_at_a_radius():
+    points = [epsilon_curves.Point(*numbers, 0.0, 1.0) for numbers in ((0.1, 0.7), (0.2, 0.5))]
+
+    def comparison(*accuracies):
+        marks = (p._replace(accuracy=a) for p, a in zip(points, accuracies, strict=True))
+        return epsilon_curves.Curve("best", tuple(points), tuple(marks), {}).comparison
+
+    assert comparison(0.68, 0.52) == "best: FMN and APGD agree within 2 points."
+    assert comparison(0.7, 0.479) == ("best: FMN is weaker at 0.2 (FMN leaves 50.0%, APGD 47.9%).")
+    assert comparison(0.73, 0.4) == (
+        "best: APGD is weaker at 0.1 (FMN leaves 70.0%, APGD 73.0%); "
+        "FMN is weaker at 0.2 (FMN leaves 50.0%, APGD 40.0%)."
+    )
+    without_marks = epsilon_curves.Curve("best", tuple(points), (), {})
+    assert without_marks.comparison == ""
 
 
 @pytest.mark.usefixtures("no_page")

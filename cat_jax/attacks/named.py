@@ -68,10 +68,12 @@ class NamedAttack(NamedTuple):
         """The attack at each radius in rising order, each after the one before it.
 
         A ball contains all smaller ones, so an image that is fooled in one of them stays fooled.
+        An attack that minimises the distance follows none: one run has the results at all radii.
         """
         points: list[NamedAttack] = []
         for epsilon in sorted({float(epsilon) for epsilon in epsilons}):
-            points.append(self.at(epsilon)._replace(after=points[-1] if points else None))
+            after = points[-1] if points and not self.is_minimum_norm else None
+            points.append(self.at(epsilon)._replace(after=after))
         return points
 
     def at(self, epsilon: Any) -> "NamedAttack":

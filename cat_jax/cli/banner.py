@@ -111,7 +111,7 @@ def _threat(config: ConfigDict) -> str:
 def _evaluation(experiment: Experiment, folder: RunFolder) -> dict[str, str]:
     """The attacks, the hardware, and the folder of the results."""
     names = [named.name for named in experiment.attacks]
-    names += [] if experiment.curve is None else [experiment.curve[0].name]
+    names += ["curve"] if experiment.curves else []
     return {
         "evaluation": ", ".join(names) or "none",
         "hardware": _hardware(),

@@ -1,6 +1,5 @@
 """Accuracy under attack: one flag per image and attack, saved on disk, averaged once."""
 
-import dataclasses
 import functools
 import math
 import time
@@ -17,7 +16,6 @@ from cat_jax.data import Split, padded_batches
 from cat_jax.evaluation import results
 from cat_jax.evaluation.attacked_batch import ApplyFn, attack_batch
 from cat_jax.evaluation.images import (
-    SLACK,
     Images,
     distances_of,
     excess_of,
@@ -26,6 +24,7 @@ from cat_jax.evaluation.images import (
     to_bytes,
 )
 from cat_jax.evaluation.results import UNKNOWN, Place, Record, Result
+from cat_jax.evaluation.smaller_radii import within
 from cat_jax.runtime import processes
 from cat_jax.storage import provenance
 from cat_jax.types import DEVICES, Array, PyTree
@@ -125,27 +124,24 @@ class Evaluator:
         The step size of the attack keeps its ratio to the radius. Each radius attacks the images
         that survived the smaller ones, because its ball contains theirs: accuracies never rise.
         An attack that minimises the distance, `fmn` or `ddn`, runs once, at the largest radius.
+        The time of the run is that of the result there.
 
         Args:
           variables, split, indices: as for a call.
           named: the attack, at any radius above 0; its function must accept a traced radius.
           epsilons: the radii.
-          places: files of the evaluation at each radius; an attack that minimises the distance
-            writes those of the largest.
+          places: files of the evaluation at each radius.
           on_batch: as for a call; counts the images of all radii together.
         """
         if named.is_minimum_norm:
-            radii = sorted({float(epsilon) for epsilon in epsilons})
-            place = (places or {}).get(radii[-1])
-            farthest = self(
-                variables,
-                named.at(radii[-1]),
-                split,
-                indices=indices,
-                place=place,
-                on_batch=on_batch,
-            )
-            return {radius: _within(farthest, named.at(radius)) for radius in radii}
+            *smaller, largest = named.along(epsilons)
+            places = places or {}
+            arguments: dict[str, Any] = dict(indices=indices, on_batch=on_batch)
+            radius = largest.conditions["epsilon"]
+            farthest = self(variables, largest, split, place=places.get(radius), **arguments)
+            blank = results.unknown(split.labels, _all_or(indices, split))
+            nearer = (within(farthest, point, blank, places) for point in smaller)
+            return {result.conditions["epsilon"]: result for result in (*nearer, farthest)}
         results_at: dict[float, Result] = {}
         attack, size, before = self._compile(named), self._size(self._batch_size), None
         for i, point in enumerate(named.along(epsilons)):
@@ -165,7 +161,7 @@ class Evaluator:
         before: Result | None,
     ) -> Result:
         started, name, conditions = time.monotonic(), job.named.name, job.named.conditions
-        indices = np.arange(len(split.labels)) if indices is None else indices
+        indices = _all_or(indices, split)
         variables = processes.spread(variables, self._replicated)
         key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
         images = open_images(job.place, split, job.keep)
@@ -198,10 +194,7 @@ class Evaluator:
         job.on_batch(num_done)
         if not record.origin:  # No image was left to attack.
             record = self._save(job.place, record)
-        ends = (record.seconds, record.excess, record.origin)
-        adversarial = None if images is None else images.array
-        arrays = (record.flags == 1, record.queries, record.distances, adversarial)
-        return Result(name, conditions, *arrays, *ends)
+        return record.result(name, conditions, None if images is None else images.array)
 
     def _save(self, place: Place | None, record: Record) -> Record:
         """Adds the origin to a record, and writes it if there is a place."""
@@ -237,11 +230,8 @@ class Evaluator:
         return compiled
 
 
-def _within(result: Result, named: NamedAttack) -> Result:
-    """The result of an attack that minimises the distance, at a radius that is not larger."""
-    epsilon = named.conditions["epsilon"]
-    is_farther = result.distances > epsilon + SLACK * max(epsilon, 1.0)
-    return dataclasses.replace(result, conditions=named.conditions, flags=result.flags | is_farther)
+def _all_or(indices: np.ndarray | None, split: Split) -> np.ndarray:
+    return np.arange(len(split.labels)) if indices is None else indices
 
 
 def _add(on_batch: Callable[[int], object], num_before: int, num_done: int) -> None:

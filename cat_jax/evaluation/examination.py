@@ -83,7 +83,6 @@ class Examination:
         self._transfer = None if source is None else Transfer(source, *arguments)
         self._progress = AttackProgress()
         self._device = devices[0].device_kind
-        self._curve = experiment.curve
         size = min(CURVE_IMAGES, len(self._indices))
         self._curve_indices = data.balanced(classes, size, config.test.subset_seed)
 
@@ -101,7 +100,8 @@ class Examination:
         for result in self._measure_transfer(weights):
             results[result.attack] = result
             result_parts.append(self._line(weights, result.conditions, result))
-        result_parts += self._measure_curve(weights)
+        for named, radii in self._experiment.curves:
+            result_parts += self._measure_curve(weights, named, radii)
         result_parts += self._measure_corruptions(weights)
         return Examined(result_parts, self._checks(weights, list(results.values())))
 
@@ -155,14 +155,15 @@ class Examination:
                 arguments = (named, self._split, self._indices, place)
                 yield self._transfer(self._evaluator, weights.variables, *arguments)
 
-    def _measure_curve(self, weights: Weights) -> list[Part]:
+    def _measure_curve(
+        self, weights: Weights, named: NamedAttack, radii: Sequence[float]
+    ) -> list[Part]:
         """The lines for accuracy against epsilon, on at most CURVE_IMAGES images."""
-        if self._curve is None:
-            return []
-        (named, radii), size = self._curve, len(self._curve_indices)
+        size = len(self._curve_indices)
         conditions = [point.conditions for point in named.along(radii)]
         places = {c["epsilon"]: self._place(weights, c, size) for c in conditions}
-        text, total = f"{weights.name} {named.name}", size * len(conditions)
+        text = f"{weights.name} {named.name}"
+        total = size if named.is_minimum_norm else size * len(conditions)
         with self._progress.bar(text, named.conditions, total, total) as on_batch:
             results = self._evaluator.curve(
                 weights.variables,

@@ -40,6 +40,13 @@ class Record(NamedTuple):
     excess: float
     origin: Mapping[str, Any]
 
+    def result(
+        self, attack: str, conditions: Mapping[str, Any], adversarial: np.ndarray | None = None
+    ) -> "Result":
+        """The result of a complete record."""
+        arrays = (self.flags == 1, self.queries, self.distances, adversarial)
+        return Result(attack, conditions, *arrays, self.seconds, self.excess, self.origin)
+
 
 class Place(NamedTuple):
     """The files of one evaluation.

@@ -57,12 +57,9 @@ def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
     return list(named.values())
 
 
-def evaluation_curve(config: ConfigDict) -> tuple[NamedAttack, list[float]] | None:
-    """The attack of accuracy against epsilon, and the radii, if `config.evaluation` names it."""
-    if (curve := suites.curve(config)) is None:
-        return None
-    listed, radii = curve
-    return _build(listed, None), radii
+def evaluation_curves(config: ConfigDict) -> list[tuple[NamedAttack, list[float]]]:
+    """The attacks of accuracy against epsilon and their radii, if `config.evaluation` asks."""
+    return [(_build(listed, None), radii) for listed, radii in suites.curves(config)]
 
 
 def _build(listed: Listed, after: NamedAttack | None) -> NamedAttack:

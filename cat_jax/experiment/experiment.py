@@ -15,7 +15,7 @@ from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
 from cat_jax.experiment import schedules, suites
 from cat_jax.experiment.batch_statistics import check_batch_statistics
-from cat_jax.experiment.evaluation_attacks import evaluation_attacks, evaluation_curve
+from cat_jax.experiment.evaluation_attacks import evaluation_attacks, evaluation_curves
 from cat_jax.experiment.method import build_method
 from cat_jax.experiment.network import build_networks, for_training
 from cat_jax.experiment.optimizer import build_optimizer
@@ -53,7 +53,7 @@ class Experiment:
       augment: augmentation of the training images, the first operation of a step.
       average: step -> share of the old average of the classifier that remains; None: no average.
       attacks: attacks of the evaluation.
-      curve: attack and radii of accuracy against epsilon; None: the evaluation has no curve.
+      curves: attacks of accuracy against epsilon, each with its radii.
       corruptions: whether the evaluation includes corrupted images.
     """
 
@@ -70,7 +70,7 @@ class Experiment:
     augment: data.Augment
     average: Schedule | None
     attacks: list[NamedAttack]
-    curve: tuple[NamedAttack, list[float]] | None
+    curves: list[tuple[NamedAttack, list[float]]]
     corruptions: bool
 
     def begin(self) -> TrainState:
@@ -128,7 +128,7 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         _augment(config),
         average,
         evaluation_attacks(config),
-        evaluation_curve(config),
+        evaluation_curves(config),
         "corruptions" in suites.words(config.evaluation),
     )
 

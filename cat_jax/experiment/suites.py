@@ -19,6 +19,7 @@ from cat_jax.storage import lines
 
 # The radii of a curve, as multiples of the radius of the tests.
 CURVE_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
+MARK_SHARES = (0.5, 0.75, 1.0, 1.5, 2.0)
 STANDARD_QUERIES = 5000  # Queries of Square, in AutoAttack and in the paper.
 
 
@@ -126,17 +127,23 @@ def listed(config: ConfigDict) -> list[Listed]:
     return list(attacks.values())
 
 
-def curve(config: ConfigDict) -> tuple[Listed, list[float]] | None:
-    """The attack of accuracy against epsilon and its radii, if `config.evaluation` names it.
+def curves(config: ConfigDict) -> list[tuple[Listed, list[float]]]:
+    """The attacks of accuracy against epsilon and their radii, if `config.evaluation` names them.
 
-    The attack is the PGD-20 of the tables; its radii are multiples of the radius of the tests.
+    FMN finds the accuracy at all radii in one run, and APGD checks it at some of them.
     """
     if not {"curve", "paper"} & set(words(config.evaluation)):
-        return None
-    pgd = next(attack for attack in _paper(config.test) if attack.name == "pgd20")
-    max_radius = MAX_RADIUS[config.test.norm]
-    radii = sorted({min(share * config.test.epsilon, max_radius) for share in CURVE_SHARES})
-    return dataclasses.replace(pgd, name=lines.CURVE), radii
+        return []
+    arguments = dict(epsilon=config.test.epsilon, norm=config.test.norm, num_steps=100)
+    fmn = Listed(lines.CURVE, "fmn", arguments, queries=101)
+    apgd = Listed(lines.MARKS, "apgd", arguments, queries=_forward_passes("apgd", arguments))
+    return [(fmn, _radii(config.test, CURVE_SHARES)), (apgd, _radii(config.test, MARK_SHARES))]
+
+
+def _radii(settings: ConfigDict, shares: Sequence[float]) -> list[float]:
+    """These multiples of the radius of the tests."""
+    max_radius = MAX_RADIUS[settings.norm]
+    return sorted({min(share * settings.epsilon, max_radius) for share in shares})
 
 
 def _with_arguments(word: str, settings: ConfigDict) -> Listed:

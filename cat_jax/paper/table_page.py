@@ -167,18 +167,20 @@ def _galleries(shown: Sequence[Shown]) -> list[Gallery]:
 
 
 def _radii(shown: Sequence[Shown], named: run_curves.Named) -> Picture:
-    curves = [
-        (item.name, curve.points)
+    named_curves = [
+        (item.name, curve)
         for item in shown
         for curve in epsilon_curves.curves(item.run.points)
         if "best" in curve.name.split(" = ")
     ]
+    curves = [(name, curve.points) for name, curve in named_curves]
+    compared = [f"{name}, {curve.comparison}" for name, curve in named_curves if curve.comparison]
     epsilons = dict.fromkeys(
         line["conditions"].get("epsilon", 0.0) for item in shown for line in item.run.results
     )
     caption = (
-        "Under PGD-20, whose step size keeps its ratio to epsilon. Bands are 95% Wilson intervals; "
-        "dashed lines mark the radii of the results above."
-    )
+        "Under FMN. Bands are 95% Wilson intervals; dashed lines mark the radii of the results "
+        "above. APGD checks each curve at some radii. "
+    ) + " ".join(compared)
     drawn = run_curves.radii(curves, named, filter(None, epsilons))
     return Picture(drawn, "Accuracy against epsilon", caption)

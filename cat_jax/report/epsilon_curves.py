@@ -8,6 +8,8 @@ from cat_jax.report import tables
 from cat_jax.storage import lines
 from cat_jax.storage.lines import Line
 
+AGREEMENT = 0.02  # Largest difference between FMN and APGD that is not worth a remark.
+
 
 class Point(NamedTuple):
     """Radius, accuracy and its 95% interval, as fractions."""
@@ -22,24 +24,42 @@ class Curve(NamedTuple):
     """Accuracies of the same weights on the same images at growing radii.
 
     Attributes:
-      name: of the weights, such as "best".
-      points: from the smallest radius.
-      conditions: of the last point.
+      name: name of the weights, such as "best".
+      points: results of FMN, from the smallest radius.
+      marks: results of APGD at some of the radii, from the smallest.
+      conditions: conditions of one of the points.
     """
 
     name: str
     points: tuple[Point, ...]
+    marks: tuple[Point, ...]
     conditions: Mapping[str, Any]
 
     @property
     def caption(self) -> str:
-        """One sentence on the attack and the images."""
-        conditions = self.conditions
+        """One sentence on the attacks and the images."""
         return (
-            f"Under PGD with {conditions['num_steps']} steps, on {labels.images(conditions)} test "
-            "images; the step size grows with epsilon. An image that is fooled at a radius counts "
-            "as fooled at all larger ones. Bands are 95% Wilson intervals."
+            f"Under FMN with {self.conditions['num_steps']} steps (line) and APGD (crosses) in "
+            f"{labels.NORMS[self.conditions['norm']]}, on {labels.images(self.conditions)} test "
+            "images. Bands are 95% Wilson intervals."
         )
+
+    @property
+    def comparison(self) -> str:
+        """One sentence on the radii where FMN and APGD differ, because the lower one is valid."""
+        line = {point.epsilon: point.accuracy for point in self.points}
+        texts = []
+        for mark in self.marks:
+            fmn = line.get(mark.epsilon, mark.accuracy)
+            if abs(fmn - mark.accuracy) > AGREEMENT + 1e-9:
+                weaker = "FMN" if fmn > mark.accuracy else "APGD"
+                texts.append(
+                    f"{weaker} is weaker at {labels.radius(mark.epsilon)} (FMN leaves "
+                    f"{100 * fmn:.1f}%, APGD {100 * mark.accuracy:.1f}%)"
+                )
+        if not self.marks:
+            return ""
+        return f"{self.name}: {'; '.join(texts) or 'FMN and APGD agree within 2 points'}."
 
 
 def curves(results: Sequence[Line]) -> list[Curve]:
@@ -49,41 +69,31 @@ def curves(results: Sequence[Line]) -> list[Curve]:
       results: lines of results.jsonl with conditions.
     """
     ids = [id(line) for line in tables.distinct(results) if lines.is_curve(line)]
-    groups: dict[tuple[str, str, int], list[Line]] = {}
+    groups: dict[tuple[Any, ...], list[Line]] = {}
     for name, line in zip(labels.all_weights(results), results, strict=True):
-        if id(line) not in ids:
-            continue
-        conditions = line["conditions"]
-        group = (name, labels.images(conditions), conditions["seed"])
-        groups.setdefault(group, []).append(line)
+        if id(line) in ids:
+            conditions = line["conditions"]
+            group = (name, labels.images(conditions), conditions["seed"], conditions["norm"])
+            groups.setdefault(group, []).append(line)
     return [
-        _curve(name, last, of_group)
+        _curve(str(name), of_group)
         for (name, *_), of_group in groups.items()
-        for last in of_group
-        if not any(_continues(other, last) for other in of_group)
+        if any(line["conditions"]["attack"] == lines.CURVE for line in of_group)
     ]
 
 
-def _curve(name: str, last: Line, of_group: Sequence[Line]) -> Curve:
-    """The curve that ends at the line `last`, which names the other points."""
-    own = [line for line in of_group if line is last or _continues(last, line)]
-    points = [
-        Point(
-            line["conditions"]["epsilon"], line["outcome"]["accuracy"], *line["outcome"]["interval"]
-        )
-        for line in own
-    ]
-    return Curve(name, tuple(sorted(points)), last["conditions"])
+def _curve(name: str, of_group: Sequence[Line]) -> Curve:
+    points, marks = (_points(of_group, attack) for attack in (lines.CURVE, lines.MARKS))
+    line = next(line for line in of_group if line["conditions"]["attack"] == lines.CURVE)
+    return Curve(name, points, marks, line["conditions"])
 
 
-def _continues(line: Line, earlier: Line) -> bool:
-    """Whether a point comes after an earlier one of the same curve."""
-    own, others = _radii(line), _radii(earlier)
-    return len(own) > len(others) and own[: len(others)] == others
-
-
-def _radii(line: Line) -> list[tuple[float, float]]:
-    """(epsilon, step size) of the points of the curve up to this one."""
-    conditions = line["conditions"]
-    every = [*conditions.get("after", ()), conditions]
-    return [(point["epsilon"], point["step_size"]) for point in every]
+def _points(of_group: Sequence[Line], attack: str) -> tuple[Point, ...]:
+    """The lowest accuracy at each radius: evaluations of several radii may share one."""
+    points: dict[float, Point] = {}
+    for line in of_group:
+        conditions, outcome = line["conditions"], line["outcome"]
+        if conditions["attack"] == attack:
+            point = Point(conditions["epsilon"], outcome["accuracy"], *outcome["interval"])
+            points[point.epsilon] = min(point, points.get(point.epsilon, point))
+    return tuple(sorted(points.values()))

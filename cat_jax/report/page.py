@@ -95,7 +95,11 @@ def _radii(results: Sequence[Line]) -> Picture:
     tested = {
         line["conditions"].get("epsilon", 0.0) for line in results if not lines.is_curve(line)
     }
-    captions = dict.fromkeys(curve.caption for curve in curves)
+    captions = dict.fromkeys(
+        [*(curve.caption for curve in curves), *(curve.comparison for curve in curves)]
+    )
     return Picture(
-        plots.radii(curves, sorted(tested - {0.0})), "Accuracy against epsilon", " ".join(captions)
+        plots.radii(curves, sorted(tested - {0.0})),
+        "Accuracy against epsilon",
+        " ".join(filter(None, captions)),
     )

@@ -45,7 +45,7 @@ def mask_means(metrics: Records) -> bytes | None:
 
 
 def radii(curves: Sequence[Curve], tested: Sequence[float]) -> bytes | None:
-    """Accuracy in percent against the radius, with its intervals.
+    """Accuracy in percent against the radius, with its intervals; marks are crosses.
 
     Args:
       curves: one for each set of weights.
@@ -53,12 +53,15 @@ def radii(curves: Sequence[Curve], tested: Sequence[float]) -> bytes | None:
     """
     if not curves:
         return None
-    figure, axes = _axes("epsilon (pixels are in [0, 1])", "accuracy under PGD / %")
+    figure, axes = _axes("epsilon (pixels are in [0, 1])", "accuracy under attack / %")
     for curve, colour in zip(curves, itertools.cycle(COLOURS), strict=False):
         epsilons, *shares = np.transpose(curve.points)
         accuracies, low, high = (100 * share for share in shares)
-        axes.plot(epsilons, accuracies, "o-", color=colour, label=curve.name)
+        axes.plot(epsilons, accuracies, "o-", markersize=3, color=colour, label=curve.name)
         axes.fill_between(epsilons, low, high, color=colour, alpha=0.2)
+        marks = [(mark.epsilon, 100 * mark.accuracy) for mark in curve.marks]
+        if marks:
+            axes.plot(*np.transpose(marks), "x", color=colour, label=f"{curve.name}, APGD")
     for epsilon in tested:
         label = f"tested at {labels.radius(epsilon)}"
         axes.axvline(epsilon, color="grey", linestyle="--", label=label)

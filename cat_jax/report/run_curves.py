@@ -59,7 +59,7 @@ def radii(
         for name, points in curves
     ]
     x = "epsilon, on the [0, 1] pixel scale"
-    panels = {"accuracy under PGD / %": lines}
+    panels = {"accuracy under FMN / %": lines}
     return _draw(panels, runs, x, limits=(0, 100), marked=list(epsilons))
 
 

@@ -14,8 +14,9 @@ from cat_jax.storage import files
 
 Line = Mapping[str, Any]
 PARTS = ("attacked", "conditions", "outcome")
-CURVE = "curve"  # Attack of the points of accuracy against epsilon, which tables do not show.
-
+# Attacks of accuracy against epsilon, whose lines tables do not show.
+CURVE, MARKS = "curve_fmn", "curve_apgd"
+CURVES = (CURVE, MARKS, "curve")  # The last is PGD, of an earlier version, and is not drawn.
 CORRUPTION = "corruption"  # Attack of the lines of corrupted images.
 
 
@@ -31,7 +32,7 @@ def with_conditions(records: Sequence[Line]) -> list[Line]:
 
 def is_curve(line: Line) -> bool:
     """Whether a line of results.jsonl is a point of accuracy against epsilon."""
-    return bool(line["conditions"]["attack"] == CURVE)
+    return line["conditions"]["attack"] in CURVES
 
 
 def is_transfer(line: Line) -> bool:
