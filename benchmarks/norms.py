@@ -1,11 +1,12 @@
-"""Attacks in L2 and L1 balls: ours and published ones on the same weights.
+"""Attacks in balls of each norm: ours and published ones on the same weights.
 
     python benchmarks/norms.py --out=norms.json
+    python benchmarks/norms.py --balls=l2:0.7,l1:5 --attacks=apgd_t,fab_t
 
 Two small networks on MNIST, one of them trained on noisy images, are attacked by both
 implementations, each on all images, from its own noise: APGD, APGD-T, FAB-T, Square and targeted
-Square of pyautoattack, which is AutoAttack as a package, PGD of foolbox, targeted APGD of adv-lib.
-Needs MNIST, the extra `bench`, pyautoattack and adv-lib.
+Square of pyautoattack, which is AutoAttack as a package, PGD of foolbox, also targeted, targeted
+APGD and PGD on the margin of adv-lib. Needs MNIST, the extra `bench`, pyautoattack and adv-lib.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import numpy as np
 import optax
 import timing
 import torch
-from adv_lib.attacks import auto_pgd
+from adv_lib.attacks import auto_pgd, pgd_linf
 from jax.tree_util import Partial
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from pyautoattack.fab_pt import FABAttack_PT
@@ -30,9 +31,10 @@ from cat_jax import attacks, data
 
 NUM_IMAGES, NUM_STEPS, NUM_QUERIES, HIDDEN = 200, 50, 1000, 100
 NUM_TRAINED = 4000
-RADII = {"linf": 0.08, "l2": 1.0, "l1": 8.0}
+BALLS = "l2:1.0,l1:8.0"
 ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
-NAMES = ("pgd", "apgd", "apgd_t", "fab_t", "square", "apgd_least_likely", "square_least_likely")
+TARGETED = ("pgd_least_likely", "apgd_least_likely", "square_least_likely")
+NAMES = ("pgd", "apgd", "apgd_t", "fab_t", "square", *TARGETED)
 NOISE = (0.0, 0.3)  # Standard deviation of the noise on the images that a network is trained on.
 SLACK = 1e-4  # Of the ball, for rounding in float32.
 Params = list[tuple[jax.Array, jax.Array]]
@@ -45,23 +47,26 @@ def main() -> None:
     )
     parser.add_argument("--out", type=timing.output_file, help="file for the results as JSON")
     parser.add_argument("--num_images", type=int, default=NUM_IMAGES)
-    parser.add_argument("--attacks", default=",".join(NAMES), help="names, separated by commas")
-    parser.add_argument("--norms", default="l2,l1", help="names, separated by commas")
+    parser.add_argument(
+        "--attacks", default=",".join(NAMES), help="names; cw_linf_least_likely is in linf only"
+    )
+    parser.add_argument("--balls", default=BALLS, help="NORM:RADIUS, separated by commas")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each attack, averaged")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = [
-        compare(name, noise, norm, options.num_images, options.seeds)
+        compare(name, noise, ball, options.num_images, options.seeds)
         for noise in NOISE
-        for norm in options.norms.split(",")
+        for ball in options.balls.split(",")
         for name in options.attacks.split(",")
     ]
     timing.write(options.out, {"rows": rows, "seeds": options.seeds})
 
 
-def compare(name: str, noise: float, norm: str, num_images: int, seeds: int) -> dict[str, Any]:
+def compare(name: str, noise: float, ball: str, num_images: int, seeds: int) -> dict[str, Any]:
     """Accuracies under both implementations, or shares of images that reach their targets."""
-    epsilon = RADII[norm]
+    norm, _, radius = ball.partition(":")
+    epsilon = float(radius)
     params, images, labels = setting(noise, num_images)
     classifier = Partial(logits, params)
     scores = np.asarray(classifier(images))
@@ -110,8 +115,11 @@ def ours(
 ) -> np.ndarray:
     """The images of `cat_jax.attacks`."""
     steps: dict[str, Any] = dict(num_steps=NUM_STEPS)
+    pgd: dict[str, Any] = dict(step_size=epsilon / 10, random_start=False, **steps)
     attack = {
-        "pgd": functools.partial(attacks.pgd, step_size=epsilon / 10, random_start=False, **steps),
+        "pgd": functools.partial(attacks.pgd, **pgd),
+        "pgd_least_likely": functools.partial(attacks.pgd, **pgd),
+        "cw_linf_least_likely": functools.partial(attacks.cw_linf, **pgd),
         "apgd": functools.partial(attacks.apgd, **steps),
         "apgd_t": functools.partial(attacks.apgd_t, **steps),
         "fab_t": functools.partial(attacks.fab_t, **steps),
@@ -139,10 +147,19 @@ def published(
     shared: dict[str, Any] = dict(norm=norm.capitalize(), eps=epsilon, seed=seed, verbose=False)
     steps = shared | dict(n_iter=NUM_STEPS, n_restarts=1, device="cpu")
     multiple = dict(use_largereps=norm == "l1")
+    hyper: dict[str, Any]
     x = torch.tensor(np.moveaxis(images, -1, 1).copy())
     y, t = (torch.tensor(classes, dtype=torch.long) for classes in (labels, targets))
     if name == "pgd":
-        adversarial = of_foolbox(network, x, y, norm, epsilon)
+        criterion = foolbox.criteria.Misclassification(y)
+        adversarial = of_foolbox(network, x, criterion, norm, epsilon)
+    elif name == "pgd_least_likely":
+        criterion = foolbox.criteria.TargetedMisclassification(t)
+        adversarial = of_foolbox(network, x, criterion, norm, epsilon)
+    elif name == "cw_linf_least_likely":
+        hyper = dict(targeted=True, steps=NUM_STEPS, random_init=False, loss_function="dl")
+        hyper["relative_step_size"] = 0.1
+        adversarial = pgd_linf(as_module(network), x, t, epsilon, **hyper)
     elif name == "apgd":
         adversarial = APGDAttack(network, loss="ce", **steps, **multiple).perturb(x, y)
     elif name == "apgd_t":
@@ -152,7 +169,7 @@ def published(
         adversarial = fab.perturb(x, y)
     elif name == "apgd_least_likely":
         torch.manual_seed(seed)
-        hyper: dict[str, Any] = dict(targeted=True, n_iter=NUM_STEPS, loss_function="ce")
+        hyper = dict(targeted=True, n_iter=NUM_STEPS, loss_function="ce")
         hyper["use_large_reps"] = norm == "l1"
         adversarial = auto_pgd.apgd(as_module(network), x, t, epsilon, ORDERS[norm], **hyper)
     else:
@@ -163,7 +180,7 @@ def published(
     return np.moveaxis(adversarial.detach().numpy(), 1, -1)
 
 
-def of_foolbox(network: Any, x: Any, y: Any, norm: str, epsilon: float) -> Any:
+def of_foolbox(network: Any, x: Any, criterion: Any, norm: str, epsilon: float) -> Any:
     """PGD of foolbox, from the natural images, with steps of a tenth of the radius."""
     kind = {
         "linf": foolbox.attacks.LinfPGD,
@@ -172,7 +189,7 @@ def of_foolbox(network: Any, x: Any, y: Any, norm: str, epsilon: float) -> Any:
     }[norm]
     attack = kind(rel_stepsize=0.1, steps=NUM_STEPS, random_start=False)
     model = foolbox.PyTorchModel(as_module(network), bounds=(0, 1), device="cpu")
-    return attack.run(model, x, foolbox.criteria.Misclassification(y), epsilon=epsilon)
+    return attack.run(model, x, criterion, epsilon=epsilon)
 
 
 def as_module(network: Any) -> Any:

@@ -14,7 +14,7 @@ from cat_jax.attacks import NamedAttack
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import evaluate
-from cat_jax.experiment import settings, suites
+from cat_jax.experiment import labels, settings, suites
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 
 KEY = jax.random.key(0)
@@ -167,6 +167,37 @@ def test_conditions_of_an_attack_with_arguments_are_the_arguments():
     assert apgd.conditions["restarts"] == 2
 
 
+def test_an_attack_takes_its_norm_with_a_radius():
+    words = ["pgd:norm=l2,epsilon=0.5,step_size=epsilon/4", "apgd:norm=l1,epsilon=12", "pgd"]
+    _, *found = evaluation_attacks(config_in("linf", "8/255", ",".join(words)))
+    balls = [(named.conditions["norm"], named.conditions["epsilon"]) for named in found]
+    assert balls == [("l2", 0.5), ("l1", 12.0), ("linf", 8 / 255)]
+    assert found[0].conditions["step_size"] == 0.125
+    assert [labels.attack(named.conditions) for named in found] == [
+        f"{words[0]} at L2 0.5",
+        f"{words[1]} at L1 12",
+        "pgd at 8/255",
+    ]
+
+
+def test_in_the_norm_of_the_tests_an_attack_has_their_radius():
+    _, pgd, cw = evaluation_attacks(
+        config_in("l2", "0.5", "pgd:norm=l2,cw_linf:norm=linf,epsilon=8/255")
+    )
+    assert (pgd.conditions["norm"], pgd.conditions["epsilon"]) == ("l2", 0.5)
+    assert (cw.conditions["norm"], cw.conditions["epsilon"]) == ("linf", 8 / 255)
+    with pytest.raises(UsageError, match="Set both: cw_linf:norm=linf,epsilon=8/255"):
+        evaluation_attacks(config_in("l2", "0.5", "cw_linf"))
+
+
+def config_in(norm, epsilon, evaluation):
+    """A config with these attacks and this ball of the tests."""
+    config = digits.get_config()
+    config.evaluation = evaluation
+    config.test.norm, config.test.epsilon, config.test.step_size = norm, epsilon, "epsilon/10"
+    return settings.resolve(config)
+
+
 @pytest.mark.parametrize(
     "suite, message",
     [
@@ -175,6 +206,9 @@ def test_conditions_of_an_attack_with_arguments_are_the_arguments():
         ("pgd:num_steps", "expected ARGUMENT=VALUE"),
         ("pgd20:num_steps=3", "available: fgsm, pgd, cw_linf"),
         ("pgd:epsilon=8", "for 8 of 255 grey levels write 8/255"),
+        ("pgd:norm=l2", "Add a radius in l2, such as pgd:norm=l2,epsilon=0.5"),
+        ("pgd:norm=l3,epsilon=1", "available: linf, l2, l1"),
+        ("pgd:norm=l2,epsilon=500", "expected at most 100 in l2"),
         ("curve", "Evaluator.curve"),
         ("autoattack", "available: none, quick"),
     ],

@@ -12,7 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from cat_jax.errors import UsageError, check_choice
-from cat_jax.experiment.limits import MAX_RADIUS, read_radius
+from cat_jax.experiment.limits import MAX_RADIUS, radius_text, read_radius
 from cat_jax.experiment.settings import chosen_fields
 from cat_jax.runtime.registry import EvaluationAttack, records_of
 from cat_jax.storage import lines
@@ -20,6 +20,7 @@ from cat_jax.storage import lines
 # The radii of a curve, as multiples of the radius of the tests.
 CURVE_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 MARK_SHARES = (0.5, 0.75, 1.0, 1.5, 2.0)
+EXAMPLE_RADII = {"linf": "8/255", "l2": "0.5", "l1": "12"}  # Common ones on CIFAR-10.
 STANDARD_QUERIES = 5000  # Queries of Square, in AutoAttack and in the paper.
 
 
@@ -147,22 +148,29 @@ def _radii(settings: ConfigDict, shares: Sequence[float]) -> list[float]:
 
 
 def _with_arguments(word: str, settings: ConfigDict) -> Listed:
-    """The attack "NAME" or "NAME:ARGUMENT=VALUE,..." at the radius of the tests.
+    """The attack "NAME" or "NAME:ARGUMENT=VALUE,..." in the ball of the tests or in another.
 
     It attacks the images that are classified correctly.
 
     Raises:
-      UsageError: for a function that takes none, or an argument without a value.
+      UsageError: for a function that takes none, an argument without a value, and another norm
+        without its radius.
     """
     name, _, text = word.partition(":")
     check_choice(f"the attack of config.evaluation={word!r}", name, FUNCTIONS)
-    named = dict(_argument(word, part, settings) for part in text.split(",") if text)
+    parts = [part.partition("=") for part in text.split(",") if text]
+    texts = {argument: value for argument, _, value in parts}
+    norm, epsilon = _ball(word, texts, settings)
+    named = {k: _value(word, k, v, norm, epsilon) for k, v in texts.items() if k != "norm"}
     num_restarts = named.pop("restarts", 0)
-    arguments = {"epsilon": settings.epsilon} | FUNCTIONS[name] | named
+    arguments = {"epsilon": epsilon} | FUNCTIONS[name] | named
     if name != "cw_linf":
-        arguments = {"norm": settings.norm} | arguments
-    elif settings.norm != "linf":
-        raise UsageError(f"{word} attacks in L-infinity balls only; the norm is {settings.norm}.")
+        arguments = {"norm": norm} | arguments
+    elif norm != "linf":
+        raise UsageError(
+            f"{word} attacks in L-infinity balls only; the norm is {norm}. Set both: "
+            "cw_linf:norm=linf,epsilon=8/255."
+        )
     if name in ("pgd", "cw_linf"):  # The step size keeps its ratio to the radius.
         share = settings.step_size / settings.epsilon
         arguments = {"step_size": share * arguments["epsilon"]} | arguments
@@ -172,16 +180,38 @@ def _with_arguments(word: str, settings: ConfigDict) -> Listed:
     return Listed(word, function, arguments, num_restarts, "natural", queries)
 
 
-def _argument(word: str, part: str, settings: ConfigDict) -> tuple[str, Any]:
-    """An argument and its value: a number, True or False, a radius such as 8/255, or a name."""
-    name, _, value = part.partition("=")
+def _ball(word: str, texts: Mapping[str, str], settings: ConfigDict) -> tuple[str, float]:
+    """The norm and the radius of an attack: its arguments, or those of the tests.
+
+    Raises:
+      UsageError: for an unknown norm, and for another norm than that of the tests without a radius.
+    """
+    norm = texts.get("norm", settings.norm)
+    check_choice(f"the norm of config.evaluation={word!r}", norm, MAX_RADIUS)
+    if norm == settings.norm:
+        text = texts.get("epsilon", settings.epsilon)
+        return norm, read_radius("evaluation", text, norm, settings.epsilon)
+    if "epsilon" not in texts:
+        raise UsageError(
+            f"config.evaluation has {word!r} without a radius; config.test.epsilon="
+            f"{radius_text(settings.epsilon)} is one in {settings.norm}. Add a radius in {norm}, "
+            f"such as {word},epsilon={EXAMPLE_RADII[norm]}."
+        )
+    return norm, read_radius("evaluation", texts["epsilon"], norm)
+
+
+def _value(word: str, name: str, text: str, norm: str, epsilon: float) -> Any:
+    """The value of an argument: a number, True or False, a radius such as 8/255, or a name."""
     if name == "targets":
-        return name, value
-    if name in ("epsilon", "step_size"):
-        return name, read_radius("evaluation", value, settings.norm, settings.epsilon)
+        return text
+    if name == "epsilon":
+        return epsilon
+    if name == "step_size":
+        return read_radius("evaluation", text, norm, epsilon)
     try:
-        return name, ast.literal_eval(value)
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError):
+        part = f"{name}={text}" if text else name
         raise UsageError(
             f"config.evaluation has {part!r} in {word!r}; expected ARGUMENT=VALUE, such as "
             "pgd:num_steps=50,restarts=10."

@@ -175,12 +175,12 @@ def _radii(shown: Sequence[Shown], named: run_curves.Named) -> Picture:
     ]
     curves = [(name, curve.points) for name, curve in named_curves]
     compared = [f"{name}, {curve.comparison}" for name, curve in named_curves if curve.comparison]
-    epsilons = dict.fromkeys(
-        line["conditions"].get("epsilon", 0.0) for item in shown for line in item.run.results
+    epsilons = epsilon_curves.tested(
+        (line for item in shown for line in item.run.results), [curve for _, curve in named_curves]
     )
     caption = (
         "Under FMN. Bands are 95% Wilson intervals; dashed lines mark the radii of the results "
         "above. APGD checks each curve at some radii. "
     ) + " ".join(compared)
-    drawn = run_curves.radii(curves, named, filter(None, epsilons))
+    drawn = run_curves.radii(curves, named, epsilons)
     return Picture(drawn, "Accuracy against epsilon", caption)

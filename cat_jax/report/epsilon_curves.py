@@ -1,6 +1,6 @@
 """Curves of accuracy against epsilon, from their points in results.jsonl."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cat_jax.experiment import labels
@@ -69,17 +69,25 @@ def curves(results: Sequence[Line]) -> list[Curve]:
       results: lines of results.jsonl with conditions.
     """
     ids = [id(line) for line in tables.distinct(results) if lines.is_curve(line)]
-    groups: dict[tuple[Any, ...], list[Line]] = {}
+    groups: dict[tuple[str, str, int, str], list[Line]] = {}
     for name, line in zip(labels.all_weights(results), results, strict=True):
         if id(line) in ids:
             conditions = line["conditions"]
             group = (name, labels.images(conditions), conditions["seed"], conditions["norm"])
             groups.setdefault(group, []).append(line)
+    several_norms = len({norm for *_, norm in groups}) > 1
     return [
-        _curve(str(name), of_group)
-        for (name, *_), of_group in groups.items()
+        _curve(f"{name}, {labels.NORMS[norm]}" if several_norms else name, of_group)
+        for (name, *_, norm), of_group in groups.items()
         if any(line["conditions"]["attack"] == lines.CURVE for line in of_group)
     ]
+
+
+def tested(results: Iterable[Line], curves: Sequence[Curve]) -> list[float]:
+    """The radii of other results in the norms of the curves."""
+    norms = {curve.conditions["norm"] for curve in curves}
+    every = (line["conditions"] for line in results if not lines.is_curve(line))
+    return sorted({c["epsilon"] for c in every if c.get("norm") in norms})
 
 
 def _curve(name: str, of_group: Sequence[Line]) -> Curve:

@@ -92,14 +92,12 @@ def _curves(metrics: Records, *, has_masks: bool) -> list[Picture]:
 
 def _radii(results: Sequence[Line]) -> Picture:
     curves = epsilon_curves.curves(results)
-    tested = {
-        line["conditions"].get("epsilon", 0.0) for line in results if not lines.is_curve(line)
-    }
+    tested = epsilon_curves.tested(results, curves)
     captions = dict.fromkeys(
         [*(curve.caption for curve in curves), *(curve.comparison for curve in curves)]
     )
     return Picture(
-        plots.radii(curves, sorted(tested - {0.0})),
+        plots.radii(curves, tested),
         "Accuracy against epsilon",
         " ".join(filter(None, captions)),
     )
