@@ -178,7 +178,8 @@ def test_permuting_the_batch_permutes_the_output(attack, float64):
     np.testing.assert_allclose(permuted, whole[order], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["ce", slow("t")])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ce", "t"])
 def test_splitting_the_batch_changes_nothing(kind, float64):
     logits_fn, images, labels = problem(num_wrong=4)
     whole = ATTACKS[kind](logits_fn, images, labels, KEYS)
@@ -198,6 +199,7 @@ def test_apgd_splits_over_devices_by_the_sharding_of_its_input(float64):
     np.testing.assert_allclose(shared, ATTACKS["ce"](logits_fn, images, labels, KEYS), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_apgd_is_at_least_as_strong_as_pgd(float64):
     """With equal steps, and PGD's best of three step sizes."""
     logits_fn, images, labels = problem()
@@ -277,6 +279,7 @@ def test_there_are_no_more_targets_than_wrong_classes(float64):
     assert (tied != np.arange(5)).all(), "ties do not make the true class a target"
 
 
+@pytest.mark.slow
 def test_one_epsilon_for_each_example(float64):
     logits_fn, images, labels = problem()
     radii = np.where(np.arange(64) % 2, 0.02, 0.04)

@@ -242,6 +242,7 @@ class Classifier(nn.Module):
         return nn.Dense(3)(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [False, True])
 def test_linen_flags_in_a_partial_and_training_mode(dropout):
     module = Classifier(dropout)
@@ -272,13 +273,14 @@ def dropout(rngs):
     return nnx.Dropout(0.5, rngs=rngs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layer, in_lambda",
     [
         (batch_norm, False),
-        slow(dropout, True),
-        slow(batch_norm, True),
-        slow(dropout, False),
+        (dropout, True),
+        (batch_norm, True),
+        (dropout, False),
     ],
 )
 def test_an_nnx_model_in_training_mode(layer, in_lambda):
@@ -359,6 +361,7 @@ def test_steps_that_reach_the_edge_do_not_warn():
         jax.jit(lambda e: attacks.pgd(linear, IMAGES, LABELS, KEY, **hyper | {"epsilon": e}))(0.3)
 
 
+@pytest.mark.slow
 def test_a_label_that_is_no_class_inside_jit_gives_the_image_back():
     labels = np.array([0, 3, -1])
 

@@ -324,6 +324,7 @@ def test_vmap_over_weights_agrees_with_one_call_for_each(name, norm):
         np.testing.assert_allclose(together[index], attacked(classifier(seed).args[0]), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["l2", pytest.param("l1", marks=pytest.mark.slow)])
 def test_proposals_of_square_change_two_windows_and_reach_every_pixel(norm):
     """Their norm is the radius, in L1 at most; the last row and column are reached too."""

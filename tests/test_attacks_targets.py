@@ -87,6 +87,7 @@ def test_success_is_classified_as_the_target(name):
         np.testing.assert_array_equal(is_success, possible)
 
 
+@pytest.mark.slow
 def test_names_of_targets_choose_wrong_classes():
     least = np.asarray(attacks.choose_targets("least_likely", CLASSIFIER, IMAGES, LABELS))
     np.testing.assert_array_equal(least, np.asarray(CLASSIFIER(IMAGES)).argmin(-1))

@@ -67,6 +67,7 @@ def test_offsets_are_uniform_and_half_of_the_images_are_mirrored():
     assert abs(int(mirrored.sum()) - 2000) < 160
 
 
+@pytest.mark.slow
 def test_an_examples_augmentation_does_not_depend_on_its_batch():
     images = np.random.default_rng(0).random((6, 8, 8, 3), np.float32)
     keys = _keys(6)

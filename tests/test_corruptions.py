@@ -32,6 +32,7 @@ def change(kind, severity, images=IMAGES, keys=KEYS):
     return np.abs(corrupted.astype(float) - images).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", data.KINDS)
 def test_a_higher_severity_changes_more(kind):
     weak, strong = change(kind, 1), change(kind, 5)
@@ -45,6 +46,7 @@ def test_flat_images_have_nothing_to_blur(kind):
     np.testing.assert_array_equal(data.corrupt(flat, kind, 4, KEYS), flat)
 
 
+@pytest.mark.slow
 def test_noise_has_its_published_size():
     grey = np.full((20, 32, 32, 3), 128, np.uint8)
     keys = jax.random.split(jax.random.key(1), 20)
@@ -104,6 +106,7 @@ def test_unknown_corruptions_are_refused():
         evaluate(*arguments, jax.random.key(0), suite="corruptions", epsilon=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_a_run_has_a_line_for_each_kind_and_severity(finished, capsys, monkeypatch):
     monkeypatch.setattr(data, "KINDS", ("contrast", "jpeg"))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from compilations import compiled_names
 from flax import linen as nn
-from slow_cases import slow
 
 from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
@@ -108,6 +107,7 @@ def test_attacks_of_one_name_and_other_arguments_are_two(variables, split):
     assert accuracies[0] == 63 / 70 and len(set(accuracies)) == 3
 
 
+@pytest.mark.slow
 def test_a_curve_falls_and_compiles_once(variables, split):
     radii = [0.0, 0.02, 0.1, 1.0]
     with compiled_names() as names:
@@ -173,6 +173,7 @@ def test_an_attack_of_a_cascade_sees_the_survivors_alone_in_full_batches(variabl
     )
 
 
+@pytest.mark.slow
 def test_few_survivors_are_attacked_in_smaller_batches_of_few_shapes(variables, split):
     natural = evaluator()(variables, NATURAL, split)
     attacked = []
@@ -200,7 +201,8 @@ def test_a_cascade_without_survivors_is_over(variables, split):
     assert result.num_attacked == 0 and result.mean_queries == 0.0
 
 
-@pytest.mark.parametrize("keep", ["float32", slow("uint8")])
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", ["float32", "uint8"])
 def test_kept_images_are_written_in_place_and_survive_a_stop(variables, split, tmp_path, keep):
     def stop(count):
         raise KeyboardInterrupt
@@ -232,6 +234,7 @@ def bytes_written():
     return int(dict(line.split(": ") for line in lines)["write_bytes"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="the system counts no bytes")
 def test_bytes_written_grow_linearly_with_the_images(tmp_path):
     """Four times the images are four times the bytes, and the images are written once."""

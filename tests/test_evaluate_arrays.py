@@ -65,6 +65,7 @@ def test_flags_depend_neither_on_the_batch_size_nor_on_the_kind_of_function(othe
         np.testing.assert_array_equal(result.flags, again[name].flags)
 
 
+@pytest.mark.slow
 def test_flags_are_those_of_the_attack_itself():
     """A key for each image: the key of the attack's name, and the image's index."""
     fixed = dict(epsilon=0.05, step_size=0.02, num_steps=3)
@@ -94,6 +95,7 @@ def test_a_later_call_continues_in_the_folder_and_never_mixes_classifiers(tmp_pa
     assert calls_made == 3 and accuracy < 0.5
 
 
+@pytest.mark.slow
 def test_adversarial_images_are_returned_and_are_in_the_ball(tmp_path):
     for more in ({}, {"workdir": tmp_path}):
         result = run(keep_images=True, **more)["apgd:num_steps=2"]

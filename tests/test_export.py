@@ -117,6 +117,7 @@ def test_the_card_has_data_method_numbers_versions_and_sums(workdir, capsys):
     assert verify.DAMAGED not in verdicts
 
 
+@pytest.mark.slow
 def test_weights_of_a_file_are_evaluated_under_their_own_name(workdir, tmp_path, capsys, caplog):
     """In a folder of their own, and beside the checkpoints of another run, which stay."""
     stem = tmp_path / "w"

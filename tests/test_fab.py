@@ -188,6 +188,7 @@ def test_what_is_returned_is_wrong_and_in_the_ball_or_unchanged(dtype, num_class
     assert found.adversarial.dtype == norms.dtype == dtype
 
 
+@pytest.mark.slow
 def test_more_steps_never_lose(float64):
     """The nearest point is kept, not the last: the norm of each target only falls."""
     logits_fn, images, labels = problem()

@@ -43,6 +43,7 @@ def distances(norm):
     return np.array(nearest), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", LENGTHS)
 def test_on_a_linear_classifier_it_finds_the_nearest_boundary(float64, norm):
     nearest, labels = distances(norm)
@@ -54,6 +55,7 @@ def test_on_a_linear_classifier_it_finds_the_nearest_boundary(float64, norm):
     assert np.all(lengths > nearest) and np.all(lengths <= 1.06 * nearest)
 
 
+@pytest.mark.slow
 def test_with_two_classes_it_is_fab_t(float64):
     weights = (RNG.normal(size=(18, 5)), RNG.normal(size=(5, 2)))
     logits_fn = Partial(two_layers, weights)
@@ -65,6 +67,7 @@ def test_with_two_classes_it_is_fab_t(float64):
     assert np.abs(expected - IMAGES).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm, epsilon", [("linf", 0.08), ("l2", 0.4)])
 def test_more_runs_lose_no_success_and_stay_in_the_ball(norm, epsilon):
     weights = (RNG.normal(size=(18, 12)), RNG.normal(size=(12, 4)))

@@ -107,6 +107,7 @@ def test_what_is_never_fooled_is_returned_unchanged_at_an_infinite_distance(atta
     assert np.all(attacks.distances(one_answer, images, labels, adversarial, norm=norm) == np.inf)
 
 
+@pytest.mark.slow
 def test_inside_jit_vmap_and_grad():
     weights, images, labels = problem()
     run = functools.partial(attacks.fmn, Partial(linear, weights), num_steps=5)

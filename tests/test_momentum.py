@@ -88,6 +88,7 @@ def test_copies_are_smaller_images_on_zeros():
     assert 15 < sum(np.all(np.asarray(half) == 1, axis=(1, 2, 3))) < 50
 
 
+@pytest.mark.slow
 def test_diversity_draws_for_each_image_and_stays_in_the_ball():
     images, keys = IMAGES.astype(np.float32), jax.random.split(KEY, 5)
     attack = functools.partial(attacks.mi_fgsm, FLOAT32, diversity=0.9, resize=0.5, **BALL)

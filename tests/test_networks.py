@@ -119,9 +119,10 @@ def test_recomputed_blocks_give_the_same_gradients_and_names(float64, module, sh
     chex.assert_trees_all_close(kept, recomputed, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "remat, dtype, gigabytes",
-    [slow(False, None, 4.96), slow(True, None, 0.96), (True, jnp.bfloat16, 0.58)],
+    [(False, None, 4.96), (True, None, 0.96), (True, jnp.bfloat16, 0.58)],
 )
 def test_what_a_wide_network_keeps_for_its_backward_pass(remat, dtype, gigabytes):
     """WRN-34-10 at batch 128; a step of CAT keeps that of two views at a time."""
@@ -141,6 +142,7 @@ def test_what_a_wide_network_keeps_for_its_backward_pass(remat, dtype, gigabytes
     assert found / 1e9 == pytest.approx(gigabytes, abs=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module, shape", INITIALISED)
 def test_initialisation_is_the_published_one(module, shape):
     """Kernels U(-b, b), b = 1 / sqrt(fan_in), but WRN's N(0, 2 / fan_out); biases U(-b, b) or 0."""

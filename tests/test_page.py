@@ -184,6 +184,7 @@ def test_a_method_without_a_mask_draws_none(tmp_path):
     assert not (tmp_path / "run" / "masks.npz").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_a_repeated_command_is_noted_once(finished):
     modes.evaluate(None, finished, command=COMMAND)

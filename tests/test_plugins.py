@@ -59,6 +59,7 @@ def config(**overrides):
     return made
 
 
+@pytest.mark.slow
 def test_a_network_and_a_method_of_ones_own_go_through_the_whole_cycle(tmp_path):
     workdir = tmp_path / "run"
     assert modes.train(config(), workdir)

@@ -54,6 +54,7 @@ def test_its_gradient_is_the_mean_over_the_same_draws():
     np.testing.assert_allclose(gradient.reshape(5, -1), want, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_image_has_the_same_logits_in_every_batch_and_other_images_have_other_noise():
     logits_fn = expectation(Partial(noisy, FIRST), 3)
     logits = np.asarray(logits_fn(IMAGES))
@@ -75,6 +76,7 @@ def test_images_of_half_precision(dtype):
     assert logits.shape == (5, 3) and len(np.unique(logits)) == 15
 
 
+@pytest.mark.slow
 def test_attacks_compile_once_for_all_weights_and_do_not_depend_on_the_batch():
     keys = jax.random.split(KEY, 5)
     both = PGD(expectation(Partial(noisy, FIRST), 3), IMAGES, LABELS, keys)
@@ -108,6 +110,7 @@ def test_a_random_defence_that_pgd_leaves_falls_under_rand():
     assert accuracy[pgd] > 0.5 and accuracy[rand] < 0.3, accuracy
 
 
+@pytest.mark.slow
 def test_the_suite_rand_is_apgd_on_two_losses():
     logits_fn = expectation(Partial(noisy, 5 * FIRST), 2)
     results = evaluate(logits_fn, IMAGES, LABELS, KEY, suite="rand", epsilon=0.1, progress=False)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pages
+import pytest
 
 NETWORK = '''"""A network for a test."""
 
@@ -74,6 +75,7 @@ def recipe(title):
     return section, [re.sub("^    ", "", block, flags=re.M) for block in blocks]
 
 
+@pytest.mark.slow
 def test_a_network_and_a_data_set_take_one_file_and_one_line_each(tmp_path):
     package = tmp_path / "cat_jax"
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")

@@ -305,6 +305,7 @@ def test_a_run_without_results_says_so(workdir):
     assert "no results yet" in tables.runs_table([workdir], references.of_run)
 
 
+@pytest.mark.slow
 def test_a_table_of_the_paper_is_printed_and_written_without_jax(workdir, tmp_path):
     out = tmp_path / "out"
     done = report("--table=mnist,losses,beta1", tmp_path, f"--out={out}")

@@ -108,12 +108,13 @@ def test_in_an_l2_ball_there_are_the_attacks_that_know_it():
         names("cw_inf", **l2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize(
     "evaluation, cascade, writes",  # An attack writes three times.
     [
         ("apgd_t", CASCADE[:3], [4]),
-        pytest.param("standard", [*CASCADE[:-1], "standard_q30"], [1, 7], marks=pytest.mark.slow),
+        ("standard", [*CASCADE[:-1], "standard_q30"], [1, 7]),
     ],
 )
 def test_a_killed_evaluation_goes_on_where_it_was(
@@ -149,6 +150,7 @@ def test_a_killed_evaluation_goes_on_where_it_was(
     assert [line["outcome"]["num_attacked"] for line in of_best] == [0, *right[:-1]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_a_part_of_the_test_split_does_not_replace_the_whole(finished, capsys):
     workdir = finished
@@ -198,6 +200,7 @@ def test_costs_and_checks_are_listed_on_demand(finished, capsys):
     assert "last attacks_stay" not in output, "last/ is best/ again"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_findings_are_computed_again_only_by_other_code_or_under_other_conditions(
     workdir, monkeypatch

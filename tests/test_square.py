@@ -85,6 +85,7 @@ def extent(changed):
     return 0 if not len(places) else (np.ptp(places, axis=0) + 1).max()
 
 
+@pytest.mark.slow
 def test_a_replay_of_every_query_finds_the_same(batch, logits_fn, recorded):
     """What was asked, image by image, and what the algorithm of the paper makes of it."""
     images, labels = batch
@@ -136,6 +137,7 @@ def test_the_schedule_is_the_published_one():
     assert last_proposals(30_000, True)[:2] == [32, 152]  # 32 of 30 000 is 10 of 10 000, in full.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [1, 3, 5])
 def test_a_proposal_is_one_square_at_any_place(side):
     keys = jax.random.split(jax.random.key(side), 1000)
@@ -151,6 +153,7 @@ def test_a_proposal_is_one_square_at_any_place(side):
     assert {np.array(x).tobytes() for x in found} == windows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_colour", [True, False])
 def test_the_colours_that_change_something_are_equally_likely(one_colour):
     corner = np.broadcast_to([True, False, True], (2, 2, 3)).copy()
@@ -165,6 +168,7 @@ def test_the_colours_that_change_something_are_equally_likely(one_colour):
     assert np.abs(counts / 8000 - 1 / len(counts)).max() < 0.015
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_queries", [1, 7])
 def test_a_model_that_cannot_be_fooled_costs_the_budget_and_is_asked_no_more(num_queries):
     asked = []
@@ -182,6 +186,7 @@ def test_a_model_that_cannot_be_fooled_costs_the_budget_and_is_asked_no_more(num
     assert len(asked) == 1 + num_queries
 
 
+@pytest.mark.slow
 def test_images_wrong_from_the_start_end_the_search(batch, recorded):
     images, labels = batch
     found = SEARCH(recorded[0], images[-2:], labels[-2:], KEY)

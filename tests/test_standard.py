@@ -90,6 +90,7 @@ def test_flags_depend_neither_on_the_batch_size_nor_on_the_devices(
     assert flags(found) == flags(whole)
 
 
+@pytest.mark.slow
 def test_the_function_is_the_union_of_the_four_and_many_classes_need_no_message(
     float64, double, whole, caplog
 ):
@@ -134,6 +135,7 @@ def test_few_classes_have_few_targets_and_the_margin_with_a_message(num_classes,
     assert results["square"].accuracy <= results["apgd_ce"].accuracy < 0.9
 
 
+@pytest.mark.slow
 def test_a_dlr_ascent_on_two_classes_takes_the_margin_with_a_message(caplog):
     net, variables, (images, labels) = problem(2, 20)
     images = images / np.float32(255)

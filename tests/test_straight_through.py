@@ -50,6 +50,7 @@ def test_a_stand_in_of_another_shape_is_refused():
         straight_through(rounded, lambda images: images.mean((1, 2, 3)))(IMAGES)
 
 
+@pytest.mark.slow
 def test_a_rounding_defence_falls():
     """PGD sees no gradient in the rounding, and every image of it through the identity."""
     images, labels = map(jnp.asarray, robust_digits.batch())
@@ -87,6 +88,7 @@ def behind_jpeg(weights, images):
     return straight_through(jpeg)(images).reshape(len(images), -1) @ weights
 
 
+@pytest.mark.slow
 def test_a_callback_is_not_differentiated_and_compiles_once_for_all_weights():
     def right(weights, images):
         return losses.is_right(behind_jpeg(weights, images), LABELS)

@@ -136,6 +136,7 @@ def test_the_last_step_of_so_many_epochs_is_known_by_its_epoch(tmp_path, step, e
     assert sweep.is_done(config, tmp_path) == is_end
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsys, monkeypatch):
     config = small_runs.quick_config(num_steps=1, num_validation=0)

@@ -162,6 +162,7 @@ def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, mon
     assert best["arrays"] == last["arrays"]
 
 
+@pytest.mark.slow
 def test_a_collapsed_mask_is_warned_of(tmp_path, monkeypatch, caplog):
     small_runs.act_at(monkeypatch, 3, lambda metrics: metrics | {"mask": jnp.float32(0.01)})
     with caplog.at_level(logging.WARNING, "cat_jax"):
@@ -208,6 +209,7 @@ def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path
     assert 0 < np.abs(raw - state.average["params"]["Dense_0"]["bias"]).max()
 
 
+@pytest.mark.slow
 def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
     run(tmp_path, num_steps=60, **{"validation.every_epochs": 1})
     lines = small_runs.metrics(tmp_path)
@@ -222,7 +224,8 @@ def test_the_loss_falls_and_the_best_checkpoint_has_the_best_score(tmp_path):
     assert best["meta"]["score"] == max(scores.values()) == scores[best["step"]]
 
 
-@pytest.mark.parametrize("method", [PLAIN, pytest.param({}, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [PLAIN, {}])
 def test_several_steps_in_one_call_are_the_same_steps(tmp_path, method):
     _, state = run(tmp_path / "apart", **method)
     finished, together = run(tmp_path / "together", steps_per_dispatch=3, **method)

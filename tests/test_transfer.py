@@ -52,6 +52,7 @@ def results(workdir):
     return files.read_json_lines(workdir / "results.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_a_run_is_attacked_with_what_is_found_on_others(folder, capsys, monkeypatch):
     """The accuracy is that of the pure functions; the source is attacked once for all weights."""

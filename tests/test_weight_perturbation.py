@@ -49,6 +49,7 @@ def by_hand(params, images, labels, gamma, rate, decay):
     return w - rate * (dw + decay * moved), b - rate * (db + decay * b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.0, 0.5])
 def test_a_step_of_plain_training_with_perturbed_weights_by_hand(float64, gamma):
     f, g, tx = (

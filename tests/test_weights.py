@@ -116,6 +116,7 @@ def test_a_bare_sequence_may_be_wrapped_too(small, tmp_path):
     same(weights.load(file, SMALL, image_shape=(8, 12, 1)), small)
 
 
+@pytest.mark.slow
 def test_another_network_is_only_named_if_the_file_fits_it(tmp_path):
     """A deeper ResNet has the names of ResNet18, and more; without a last layer it is of none."""
     entries = state_dict(networks.ResNet18(num_classes=10))
@@ -211,6 +212,7 @@ def test_the_authors_names_of_files_tell_the_config(name, fields):
     assert recognition.fields_of_file_name(name) == want
 
 
+@pytest.mark.slow
 def test_a_config_does_not_state_the_normalisation_of_a_file(wide, tmp_path):
     """Unless it is set on purpose: a mean that is taken by default would lower every accuracy."""
     file = save(tmp_path / "theirs.safetensors", wide)
