@@ -172,9 +172,7 @@ FRAMEWORKS = {
 }
 
 
-@pytest.fixture(
-    params=all_slow_but(["plain", "linen", "nnx_module", "equinox", "haiku"], FRAMEWORKS)
-)
+@pytest.fixture(params=all_slow_but(["linen", "nnx_module", "haiku"], FRAMEWORKS))
 def framework(request, float64):
     """Name, and checkpoint's weights -> `logits_fn`. Float64: rounding then flips no sign."""
     load, passed = FRAMEWORKS[request.param]()

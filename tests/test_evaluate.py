@@ -156,6 +156,7 @@ def test_a_stopped_evaluation_goes_on_where_it_was(variables, split, tmp_path):
     assert len(attacked) == 4, "flags of other weights are not used"
 
 
+@pytest.mark.slow
 def test_an_attack_of_a_cascade_sees_the_survivors_alone_in_full_batches(variables, split):
     natural = evaluator()(variables, NATURAL, split)
     attacked = []

@@ -237,6 +237,7 @@ def test_a_classifier_without_gradient_is_left_alone():
     assert not found.fooled.any() and np.isinf(found.min_norm_per_target).all()
 
 
+@pytest.mark.slow
 def test_plain_functions_and_one_compilation_for_every_checkpoint():
     logits_fn, images, labels = problem(dtype=np.float32)
     attack = functools.partial(fab_t, images=images, labels=labels, key=KEY, num_steps=3)

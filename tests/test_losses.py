@@ -276,6 +276,7 @@ def each_view(change, logits):
     return Views(*(change(view) for view in logits if view is not None))
 
 
+@pytest.mark.slow
 @few
 @hypothesis.given(batches, st.permutations(range(SIZE[0])))
 def test_permuting_the_batch_permutes_the_losses(batch, order):

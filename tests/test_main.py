@@ -157,6 +157,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 @CONFIG_FILES
 def test_the_flags_of_a_command_train_and_evaluate(tmp_path, capsys, monkeypatch):

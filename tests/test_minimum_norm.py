@@ -65,6 +65,7 @@ def test_on_a_linear_model_it_ends_at_the_nearest_hyperplane(attack, norm):
         np.testing.assert_array_equal(adversarial[0], images[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack, norm", ATTACKS)
 def test_it_stays_in_the_box_and_within_the_radius_in_float64(attack, norm):
     with jax.enable_x64(True):

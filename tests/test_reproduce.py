@@ -45,6 +45,7 @@ def reproduce(tmp_path):
     return run, lambda: log.read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_runs_follow_each_other_and_then_comes_the_table(reproduce, tmp_path):
     run, trained = reproduce
     done = run("mnist", "--scale=0.05", "--seeds=0", "--config.log_every=7", RUNS="my runs")

@@ -214,6 +214,7 @@ def test_square_stays_in_the_ball_and_in_the_pixel_range(batch, logits_fn, epsil
     )
 
 
+@pytest.mark.slow
 def test_a_linear_model_is_fooled_where_its_boundary_is_in_the_ball():
     """Within epsilon * ||w||_1: the search finds the best corner, and nothing beyond it."""
     weights = jax.random.normal(jax.random.key(3), (16, 2))
@@ -245,6 +246,7 @@ def test_a_search_belongs_to_the_example_and_not_to_its_batch(batch, logits_fn, 
     assert (one_key.queries != whole.queries).any(), "other keys, another search"
 
 
+@pytest.mark.slow
 def test_a_radius_for_each_example(batch, logits_fn):
     images, labels = batch
     radii = np.where(np.arange(16) % 2, 0.125, 0.0625).astype(np.float32)

@@ -171,6 +171,7 @@ def test_a_ball_of_radius_0_holds_the_natural_image_alone(float64, double):
     np.testing.assert_array_equal(found, images)
 
 
+@pytest.mark.slow
 def test_a_union_keeps_the_first_success_and_goes_no_further_than_needed():
     """Example i is fooled by attack i; attack 3 would undo it all, and must not be run."""
     labels = jnp.zeros(3, jnp.int32)
@@ -195,6 +196,7 @@ def test_a_union_keeps_the_first_success_and_goes_no_further_than_needed():
     assert ran == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_the_attacks_of_a_union_draw_noise_of_their_own():
     def noise(logits_fn, images, labels, keys):
         return jax.vmap(lambda key: jax.random.uniform(key, (1, 1, 1)))(keys)

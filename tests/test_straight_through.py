@@ -26,6 +26,7 @@ def rounded(images):
     return jnp.round(7 * images) / 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.vmap], ids=["plain", "jit", "vmap"])
 def test_values_of_the_function_and_gradient_of_the_stand_in(wrap):
     """The values to the last bit, however large those of the stand-in are."""
