@@ -1,5 +1,6 @@
 """Training that begins with given weights: of a run, of a file, with another number of classes."""
 
+import pathlib
 import shutil
 
 import chex
@@ -7,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 import small_runs
+from absl import flags
+from absl.testing import flagsaver
 from tiny_networks import TinyClassifier
 
-from cat_jax.cli import modes
+from cat_jax.cli import command_line, modes
 from cat_jax.cli.prepared import prepare
 from cat_jax.errors import UsageError
 from cat_jax.networks import SmallCNN
@@ -36,6 +39,13 @@ def test_a_run_begins_with_the_classifier_of_another_and_resumes_without_it(fini
     config.num_steps = 2
     assert modes.train(config, tmp_path / "run")
     assert trained.load(tmp_path / "run", "last").step == 2
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+def test_the_flag_sets_the_field():
+    with flagsaver.flagsaver():
+        command_line.read(flags.FLAGS, ["main", "--config=cat_jax:digits", "--init_from=~/plain"])
+        assert command_line.CONFIG.value.init_from == str(pathlib.Path.home() / "plain")
 
 
 def test_another_number_of_classes_keeps_the_new_last_layer_alone():

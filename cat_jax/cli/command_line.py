@@ -36,6 +36,9 @@ MODE = flags.DEFINE_enum(
     ["train", "evaluate", "verify"],
     "train (default), evaluate, or verify (find damaged files).",
 )
+INIT_FROM = flags.DEFINE_string(
+    "init_from", None, "Train from the weights of this run or file, not from random ones."
+)
 WEIGHTS = flags.DEFINE_string("weights", None, "With --mode=evaluate: attack this file of weights.")
 TRANSFER_FROM = flags.DEFINE_list(
     "transfer_from", [], "With --mode=evaluate: attack with images of these runs too."
@@ -68,6 +71,8 @@ def parse(argv: Sequence[str]) -> list[str]:
     rest = read(flags.FLAGS, argv)
     if not WORKDIR.value:
         fail("--workdir is missing; name a folder for the run: --workdir=runs/x.")
+    if INIT_FROM.value and MODE.value != "train":
+        fail("--init_from needs --mode=train; --weights evaluates a file.")
     if WEIGHTS.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
         fail("--weights needs --mode=evaluate, and excludes --sweep and --seeds.")
     if TRANSFER_FROM.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
@@ -113,6 +118,8 @@ def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
             config: Any = values["config"].value
             config_files.check_loaded(config, file)
             config.plugins = _plugins(values, config)
+            if "init_from" in values and values["init_from"].value:
+                config.init_from = values["init_from"].value
             for name in config.plugins:
                 file = registry.find_plugin(name)  # The code to blame, if it raises.
                 registry.import_plugins([name])
@@ -130,7 +137,8 @@ def _with_local_paths(argv: Sequence[str]) -> list[str]:
       UsageError: if a path is on a remote system, or the workdir is inside a run.
     """
     arguments = list(argv)
-    for name, path_of in (("workdir", run_folder.named), ("weights", paths.local_path)):
+    for name in ("workdir", "weights", "init_from"):
+        path_of = run_folder.named if name == "workdir" else paths.local_path
         for place, flag, value in list(_values(arguments, name)):
             if value:
                 arguments[place] = f"{flag}{path_of(value, f'--{name}')}"

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from cat_jax import weights
@@ -35,7 +36,7 @@ def identity(source: str) -> str:
 def begin(state: TrainState, classifier: nn.Module, source: str, expected: str) -> TrainState:
     """Returns the state with the weights of `source` in the place of the classifier's.
 
-    A source with another number of classes leaves the last layer as it is in `state`.
+    A source with another number of classes leaves the last layer of `state` unchanged.
 
     Args:
       state: the state before the first step.
@@ -58,7 +59,8 @@ def begin(state: TrainState, classifier: nn.Module, source: str, expected: str) 
     if replaced:
         logger.info("It has another number of classes: %s is new.", replaced)
     theta = state.classifier.replace(**variables)
-    average = variables if state.average else {}
+    # A copy, because a step donates both.
+    average = jax.tree.map(jnp.copy, variables) if state.average else {}
     return state.replace(classifier=theta, average=average)
 
 
