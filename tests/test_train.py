@@ -184,13 +184,12 @@ def test_a_run_that_does_not_learn_is_warned_of_also_across_a_resume(tmp_path, c
 
 
 @pytest.mark.slow
-def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path, monkeypatch):
-    settings = {
-        "average.kind": "moving",
-        "average.decay": 0.5,
-        "validation.every_epochs": 1,
-        "num_steps": 30,
-    }
+@pytest.mark.parametrize("kind, batch_norm", [("moving", "averaged"), ("equal", "recomputed")])
+def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(
+    tmp_path, monkeypatch, kind, batch_norm
+):
+    average = {"average.kind": kind, "average.decay": 0.5, "average.batch_norm": batch_norm}
+    settings = average | {"validation.every_epochs": 1, "num_steps": 30}
     with monkeypatch.context() as patch:
         small_runs.act_at(patch, 20, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
         run(tmp_path, **settings)
@@ -207,6 +206,9 @@ def test_an_average_is_validated_kept_and_resumed_beside_the_classifier(tmp_path
     assert small_runs.manifest(tmp_path, "best_average")["meta"]["score"] == max(scores)
     raw = state.classifier.params["Dense_0"]["bias"]
     assert 0 < np.abs(raw - state.average["params"]["Dense_0"]["bias"]).max()
+    # Averaged statistics still have a part of their initial value 1; recomputed ones do not.
+    variance = state.average["batch_stats"]["BatchNorm_0"]["var"]
+    assert (variance.max() < 0.5) == (batch_norm == "recomputed")
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from cat_jax.storage.metrics import MetricsLog
 from cat_jax.storage.run_folder import RunFolder
 from cat_jax.storage.saving import Saver
 from cat_jax.training import initial, validation
+from cat_jax.training.average_norm import AverageNorm
 from cat_jax.training.validation import Validator, describe
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class _Run:
         config = experiment.config
         self.experiment, self.config, self.devices = experiment, config, devices
         self.step_fn = experiment.step_fn
+        self.key = jax.random.key(config.seed)
         self.folder, self.last = folder, folder.checkpoint("last")
         self.dataset = dataset
         self.split, held_out = data.split_validation(
@@ -85,6 +87,10 @@ class _Run:
             *(self.split, config.seed, config.batch_size, len(devices)),
             *(processes.places(devices), experiment.steps_per_call),
         )
+        self.average_norm = None
+        if experiment.average is not None and config.average.batch_norm == "recomputed":
+            parts = (experiment.phases.classifier, experiment.augment, self.feed, self.key)
+            self.average_norm = AverageNorm(*parts, devices)
         state, self.start = processes.from_first(self._begin)
         self.state = processes.replicate(state, devices)
         self.log = MetricsLog(folder, self.start)
@@ -118,7 +124,7 @@ class _Run:
     def loop(self, stop: Stop) -> bool:
         """Steps until the last one, or until asked to stop."""
         config, total = self.config, self.experiment.num_steps
-        state, key = self.state, jax.random.key(config.seed)
+        state = self.state
         agree = processes.Agreement()
         progress = terminal.Progress("training", total, "step", start=self.start, warmup=2)
         with progress:
@@ -126,13 +132,16 @@ class _Run:
             while step < total:
                 self.saver.poll()
                 count = self._until_event(step)
-                state, metrics = self.step_fn(state, self.feed(step, count), key)
+                state, metrics = self.step_fn(state, self.feed(step, count), self.key)
                 step, note, stopping = step + count, "", agree(stop.requested)
                 self.log.add(step, metrics, count)
                 validate, save = self._validates_at(step), stopping or self._saves_at(step)
                 if self.log.num_pending >= config.log_every or validate or save:
                     note = self._flush(step)
                 progress.update(step, note)
+                if self.average_norm is not None and (validate or save):
+                    with progress.doing("averaging"):
+                        state = self.average_norm(state)
                 if validate:
                     with progress.doing("validating"):
                         self._validate(state, step)
