@@ -51,6 +51,11 @@ VARIANTS |= {
     "cat_awp": VARIANTS["cat_cent"] | _AWP,
     # One step of 1.25 epsilon from a random start (Wong et al. 2020); not in the paper.
     "fast": VARIANTS["at"] | {"attack.num_steps": 1, "attack.step_size": "epsilon/0.8"},
+    # One step of epsilon from x, with GradAlign (Andriushchenko & Flammarion 2020); not in the
+    # paper. Their lambda is that of 8/255 on CIFAR-10; it grows with the radius, to 2 at 16/255.
+    "grad_align": VARIANTS["at"]
+    | {"attack.num_steps": 1, "attack.step_size": "epsilon", "attack.start_radius": "0"}
+    | {"method.grad_align": 0.2},
     # One step of epsilon from noise of 2 epsilon, not projected (de Jorge et al. 2022); not in the
     # paper. The ball of 4 epsilon contains every such image.
     "n_fgsm": VARIANTS["at"]
@@ -154,6 +159,9 @@ def _average() -> ConfigDict:
     average.kind = "none"  # "moving" (exponential), or "equal": of the ends of epochs (SWA).
     average.decay = 0.995  # Moving only.
     average.warmup = False  # Moving only: t updates after the start, at most (1 + t) / (10 + t).
+    # Running statistics: "averaged" like the weights, or "recomputed" with them, over an epoch of
+    # training images before each validation and checkpoint.
+    average.batch_norm = "averaged"
     average.start_epochs = 0  # Epochs before the average begins; until then it is the classifier.
     return average
 
@@ -173,6 +181,8 @@ def _method() -> ConfigDict:
     method.pairing = "norm"  # Pairing of logits: "norm" (the paper's appendix) or "mean_square".
     method.natural_weight = 0.0  # Weights of the two cross-entropies of logit pairing.
     method.adversarial_weight = 1.0
+    # lambda of GradAlign, a penalty on input gradients that turn within the ball.
+    method.grad_align = 0.0
     method.label_smoothing = 0.0  # Probability spread over all classes in theta's loss.
     return method
 

@@ -57,6 +57,7 @@ def with_recipe_parts(config):
     """The config with every part of a recipe that acts within a step."""
     config.update_from_flattened_dict(
         {"cutmix": 1.0, "erasing": 0.5, "augment": "crop_flip", "method.label_smoothing": 0.1}
+        | {"method.grad_align": 0.2}
         | {"attack.warmup_epochs": 1.0, "optimizer.warmup_epochs": 1.0, "optimizer.max_norm": 1.0}
         | {"optimizer.nesterov": True, "average.warmup": True}
     )

@@ -57,7 +57,7 @@ def phase_runs(
         parts = examples(experiment.augment, phases.num_parts, state.step, batch, key)
         nets = (state.classifier, state.mask_net)
         nets, views, _ = phases.calibrate(nets, parts, state.step)
-        return nets, views, parts["label"]
+        return nets, views, parts
 
     def closing(state: TrainState, theta: NetworkState, views: Views) -> Any:
         """With what comes after: means over the devices, the average of the weights."""
@@ -68,11 +68,11 @@ def phase_runs(
     theta_fn = pmap(phases.update_classifier, in_axes=(None, 0, 0, None), out_axes=None)
     phi_fn = pmap(phases.update_mask_net, in_axes=(None, 0, 0), out_axes=None)
     closing_fn = pmap(closing, in_axes=(None, None, 0), out_axes=None)
-    nets, views, labels = attack_fn(state, batch, key)
+    nets, views, parts = attack_fn(state, batch, key)
     return {
         "attack": lambda: attack_fn(state, batch, key),
-        "theta": lambda: theta_fn(nets[0], views, labels, state.step),
-        "phi": lambda: phi_fn(nets, views, labels),
+        "theta": lambda: theta_fn(nets[0], views, parts, state.step),
+        "phi": lambda: phi_fn(nets, views, parts["label"]),
         "closing": lambda: closing_fn(state, nets[0], views),
     }
 

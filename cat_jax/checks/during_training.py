@@ -112,8 +112,8 @@ def _attack_warnings(now: Mapping[str, float]) -> list[str]:
         messages.append(
             f"Accuracy is {now['fgsm']:.1%} under FGSM but {now['robust']:.1%} under PGD: "
             "catastrophic overfitting; the classifier withstands single-step attacks only. Use "
-            "best/, and train with more and smaller steps (config.attack.num_steps), or with the "
-            "variant n_fgsm."
+            "best/, and train with more and smaller steps (config.attack.num_steps), with "
+            "config.method.grad_align=0.2, or with the variant n_fgsm."
         )
     if now["zero_gradients"] > MAX_ZERO_SHARE:
         messages.append(

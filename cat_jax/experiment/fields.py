@@ -109,6 +109,7 @@ FIELDS: dict[str, Field] = {
     "average.kind": Field(one_of("none", "moving", "equal"), TRAINING),
     "average.decay": Field(least(0, below=1), TRAINING),
     "average.warmup": Field(SWITCH, TRAINING),
+    "average.batch_norm": Field(one_of("averaged", "recomputed"), TRAINING),
     "average.start_epochs": Field(least(0), TRAINING),
     # Method.
     "method.name": Field(NAME, TRAINING),
@@ -123,6 +124,7 @@ FIELDS: dict[str, Field] = {
     "method.pairing": Field(one_of("norm", "mean_square"), TRAINING),
     "method.natural_weight": Field(least(0), TRAINING),
     "method.adversarial_weight": Field(least(0), TRAINING),
+    "method.grad_align": Field(least(0), TRAINING),
     "method.label_smoothing": Field(least(0, below=1), TRAINING),
     # Training attack.
     "attack.loss": Field(one_of("cross_entropy", "margin", "kl"), TRAINING),

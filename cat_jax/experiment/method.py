@@ -16,7 +16,8 @@ from cat_jax.experiment.schedules import warmup
 from cat_jax.experiment.settings import chosen_fields
 from cat_jax.methods import Method, NamedMethod
 from cat_jax.runtime.registry import find, register
-from cat_jax.types import Attack, Loss, Schedule
+from cat_jax.step.gradient_alignment import misalignment
+from cat_jax.types import Apply, Array, Attack, Loss, Penalty, Schedule
 
 ATTACK_LOSSES: dict[str, Callable[[ConfigDict], Loss]] = {
     "cross_entropy": lambda attack: objectives.adversarial_cross_entropy,
@@ -76,12 +77,26 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
     if smoothing := config.method.label_smoothing:
         loss = objectives.smoothed(method.classifier_loss, smoothing)
         method = dataclasses.replace(method, classifier_loss=loss)
+    if config.method.grad_align:
+        penalty = _grad_align(config, mixed(objectives.adversarial_cross_entropy))
+        method = dataclasses.replace(method, penalty=penalty)
     losses = mixed(method.classifier_loss), mixed(method.mask_loss)
     method = dataclasses.replace(method, classifier_loss=losses[0], mask_loss=losses[1])
     if gamma := config.awp.gamma:
         begun = after((config.awp.warmup_epochs,))
         method = dataclasses.replace(method, weight_perturbation=lambda step: gamma * begun(step))
     return method if masked else methods.without_mask(method)
+
+
+def _grad_align(config: ConfigDict, loss: Loss) -> Penalty:
+    """GradAlign in the ball of the training attack, times its weight."""
+    ball = {"epsilon": config.attack.epsilon, "norm": config.attack.norm}
+
+    def penalty(apply: Apply, state: Any, images: Array, labels: Any, keys: Array) -> Array:
+        angles = misalignment(apply, state, images, labels, keys, loss=loss, **ball)
+        return config.method.grad_align * angles
+
+    return penalty
 
 
 def _with_growing_radius(method: Method, config: ConfigDict, clock: data.Clock) -> Method:

@@ -104,14 +104,14 @@ class Phases:
         return nets, views, masks
 
     def update_classifier(
-        self, theta: NetworkState, views: Views, labels: Labels, step: Array
+        self, theta: NetworkState, views: Views, parts: Parts, step: Array
     ) -> tuple[NetworkState, Array]:
         """Returns theta after its update by the method's loss, Eq. 13 for CAT, and the loss.
 
         Adversarial weight perturbation takes the gradient at weights that were moved uphill.
         """
         gradient = functools.partial(self._mean_gradient, self._classifier_loss)
-        gamma, seen = self.method.weight_perturbation, (views, labels)
+        gamma, seen = self.method.weight_perturbation, (views, parts["label"], parts["key"])
         if gamma is not None:
             _, uphill, _ = gradient(theta.params, theta, seen)
             shift = perturbation(theta.params, uphill, gamma(step))
@@ -143,12 +143,18 @@ class Phases:
         return cast(NetworkState, self._in_turn(one, theta, views)[0])
 
     def _classifier_loss(
-        self, params: PyTree, theta: NetworkState, images: Views, labels: Labels
+        self, params: PyTree, theta: NetworkState, images: Views, labels: Labels, keys: Array
     ) -> tuple[Array, NetworkState]:
-        f = functools.partial(forward, self.classifier)
+        method, f = self.method, functools.partial(forward, self.classifier)
         theta = theta.replace(params=params)
-        logits, theta = forward_views(f, theta, images, self.method.classifier_views)
-        return _mean(self.method.classifier_loss(logits, labels), labels), theta
+        logits, new = forward_views(f, theta, images, method.classifier_views)
+        loss = method.classifier_loss(logits, labels)
+        if method.penalty is not None:
+            f = functools.partial(f, train=method.train_mode_attack)
+            # Other noise than that of the attack's start.
+            keys = jax.vmap(functools.partial(jax.random.fold_in, data=1))(keys)
+            loss = loss + method.penalty(f, theta, images.natural, labels, keys)
+        return _mean(loss, labels), new
 
     def _mask_loss(
         self, params: PyTree, nets: Nets, images: Views, labels: Labels

@@ -70,7 +70,7 @@ def make_train_step(
         parts = examples(augment, num_parts, state.step, batch, key, cutmix)
         labels, nets = parts["label"], (state.classifier, state.mask_net)
         (theta, phi), views, masks = phases.calibrate(nets, parts, state.step)
-        theta, theta_loss = phases.update_classifier(theta, views, labels, state.step)
+        theta, theta_loss = phases.update_classifier(theta, views, parts, state.step)
         (theta, phi), phi_loss = phases.update_mask_net((theta, phi), views, labels)
         theta = phases.close(theta, views)
 
