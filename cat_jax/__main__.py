@@ -8,6 +8,7 @@ from cat_jax import __version__
 
 COMMANDS = {
     "main": "Trains and evaluates one experiment.",
+    "plan": "States what a run needs on GPUs or TPUs that are not there.",
     "data": "Prepares a data set once.",
     "report": "Compares runs, or prints a table of the paper with their numbers.",
     "weights.export": "Exports networks, adversarial images, or a submission to RobustBench.",

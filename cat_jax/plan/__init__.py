@@ -1,0 +1,1 @@
+"""Compiles a run for devices that are not there, and states what it needs."""

@@ -1,0 +1,82 @@
+"""Plans as text."""
+
+import functools
+from collections.abc import Iterator
+
+import jax
+from ml_collections import ConfigDict
+
+from cat_jax import data
+from cat_jax.experiment.experiment import Experiment
+from cat_jax.plan import fitting, step_plan
+from cat_jax.plan.step_plan import Plan, usable_memory
+from cat_jax.plan.target import Target
+from cat_jax.runtime.terminal import duration
+
+
+def heading(experiment: Experiment, target: Target) -> str:
+    """The run and its target, in one line."""
+    config = experiment.config
+    return (
+        f"{config.variant} on {config.dataset}, {config.classifier.name}, {config.precision}, "
+        f"batch {config.batch_size}, on {target.number} x {target.name}"
+    )
+
+
+def describe(plan: Plan, num_steps: int) -> str:
+    """The lines of a plan, the first of which says whether it fits."""
+    memory = usable_memory(plan.target)
+    of = f" of {memory / 1e9:.3g} GB that JAX uses" if plan.target.memory else ""
+    verdict = "" if not plan.target.memory else "fits: " if plan.fits else "DOES NOT FIT: "
+    lines = [
+        f"\n{plan.name}",
+        f"  {verdict}peak {plan.peak / 1e9:.3g} GB a device{of}",
+        f"  compiled in {duration(plan.compilation)}",
+    ]
+    if plan.program is None:
+        return "\n".join(lines)
+    program = plan.program
+    flops = ", ".join(f"{n / 1e9:.4g} GFLOP in {t}" for t, n in program.flops.most_common())
+    convolutions = ", ".join(f"{n} in {t}" for t, n in program.convolutions.most_common())
+    lines += [
+        f"  {flops or '0 GFLOP'} a device",
+        f"  convolutions: {convolutions or 'none'}",
+        f"  {program.traffic / 1e9:.3g} GB of traffic in {program.kernels} kernels",
+        f"  {program.num_collectives} collectives of {program.collective_bytes / 1e6:.3g} MB",
+    ]
+    if seconds := plan.least_seconds:
+        parts = ", ".join(f"{name} {1e3 * x:.3g} ms" for name, x in seconds.items())
+        lines.append(f"  at least {1e3 * max(seconds.values()):.3g} ms: {parts}")
+        if plan.name == "training step":
+            total = duration(num_steps * max(seconds.values()))
+            lines.append(f"  at least {total} for {num_steps} steps")
+    return "\n".join(lines)
+
+
+def fit(
+    config: ConfigDict, spec: data.Spec, target: Target, devices: list[jax.Device]
+) -> Iterator[str]:
+    """Lines that say what fits, with and without remat; each takes a few compilations."""
+    memory, number = usable_memory(target), target.number
+
+    @functools.cache
+    def peak(batch_size: int, num_parts: int, remat: bool) -> float:
+        fields = {"batch_size": batch_size, "num_parts": num_parts, "remat": remat}
+        experiment = step_plan.experiment_for(config, spec, devices, **fields)
+        plan = step_plan.of_step(experiment, spec, target, devices)
+        return plan.peak if plan.program else float("inf")
+
+    if memory == float("inf"):
+        yield f"\nThe memory of {target.name} is not known, so nothing limits the batch."
+        return
+    yield "\nwhat fits"
+    for remat in (False, True):
+        size = fitting.largest_batch(
+            lambda n, remat=remat: peak(n, 1, remat), memory, config.batch_size, number
+        )
+        yield f"  remat={remat}: batch {size}" if size else f"  remat={remat}: no batch"
+        parts = [2**i for i in range(5) if config.batch_size % (2**i * number) == 0]
+        fewest = fitting.fewest_parts(
+            lambda n, remat=remat: peak(config.batch_size, n, remat), memory, parts
+        )
+        yield f"  remat={remat}, batch {config.batch_size}: num_parts={fewest or 'none'}"
