@@ -71,7 +71,7 @@ def run(workdir: pathlib.Path) -> bool:
         axes = command_line.SWEEP.value, command_line.SEEDS.value
         return modes.run_sweep(config, workdir, mode, *axes, command)
     if mode == "train":
-        return modes.train(config, workdir, command)
+        return modes.train(config, workdir, command, profile=command_line.PROFILE.value)
     transfer_from = command_line.TRANSFER_FROM.value
     if WEIGHTS.value:
         modes.evaluate_file(

@@ -50,6 +50,9 @@ SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: one run for each value; repeatable."
 )
 SEEDS = flags.DEFINE_list("seeds", [], "SEED,SEED: one run for each seed.")
+PROFILE = flags.DEFINE_string(
+    "profile", None, "START:STOP: JAX trace of these steps, in WORKDIR/profile."
+)
 QUIET = flags.DEFINE_bool("quiet", False, "Print warnings and results only.")
 DETERMINISTIC = flags.DEFINE_bool("deterministic", False, "Bitwise reproducible on GPUs (slower).")
 STOPPED_STATUS = flags.DEFINE_integer(
@@ -77,6 +80,8 @@ def parse(argv: Sequence[str]) -> list[str]:
         fail("--weights needs --mode=evaluate, and excludes --sweep and --seeds.")
     if TRANSFER_FROM.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
         fail("--transfer_from needs --mode=evaluate, and excludes --sweep and --seeds.")
+    if PROFILE.value and (MODE.value != "train" or SWEEP.value or SEEDS.value):
+        fail("--profile needs --mode=train, and excludes --sweep and --seeds.")
     return rest
 
 

@@ -21,18 +21,25 @@ from cat_jax.report import tables
 from cat_jax.runtime import processes
 from cat_jax.storage import checkpoint
 from cat_jax.storage import verify as verification
-from cat_jax.training import loop
+from cat_jax.training import loop, trace
 
 logger = logging.getLogger(__name__)
 
 
-def train(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -> bool:
+def train(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    command: str = "",
+    *,
+    profile: str | None = None,
+) -> bool:
     """Trains or resumes a run, then attacks its checkpoints and writes report.html.
 
     Args:
       config: config of the run; None: the config in the workdir.
       workdir: folder of the run.
       command: command line, for the report.
+      profile: "START:STOP", steps of which the run writes a JAX trace.
 
     Returns:
       False if a signal stopped the training; its state is saved.
@@ -40,13 +47,14 @@ def train(config: ConfigDict | None, workdir: pathlib.Path, command: str = "") -
     Raises:
       UsageError: if the user has to change something.
     """
+    steps = trace.read_steps(profile) if profile else range(0)
     run = prepare(config, workdir)
     with run.locked():
         last, num_steps = run.folder.checkpoint("last"), run.experiment.num_steps
         processes.from_first(lambda: checkpoint.refuse_fewer_steps(last, num_steps))
         run.write_config()
         logger.info("%s", banner.banner(run.experiment, run.dataset, run.folder, trains=True))
-        finished = loop.train(run.experiment, run.dataset, run.folder, jax.devices())
+        finished = loop.train(run.experiment, run.dataset, run.folder, jax.devices(), steps)
         if finished:
             run.finish(command, run.attack_checkpoints())
         else:
