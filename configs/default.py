@@ -112,7 +112,14 @@ def get_config() -> ConfigDict:
     # Logs and checkpoints, in steps. Validations and the end of training write checkpoints too.
     config.log_every = 50
     config.save_every = 500
+    config.save_minutes = 15.0  # Also saves after so many minutes; 0: only by steps.
     config.keep_checkpoints = 2  # Checkpoints in last/; two, so that a damaged one costs little.
+    config.tracker = "none"  # Metrics go also to Weights & Biases, "wandb", or to "mlflow".
+    # Every so many steps one is computed twice; other bits stop the run. 0: never.
+    config.recheck_every = 0
+    # A process that is stuck in a step for so long ends with status 75, later if steps are slow;
+    # other work may take 12 times as long. 0: never.
+    config.watchdog_minutes = 10.0
     config.lock()
     return config
 

@@ -42,7 +42,7 @@ def test_without_flags_there_is_one_process_whatever_the_environment_says(monkey
     for name in ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID"):
         monkeypatch.setenv(f"SLURM_{name}", "1")
     cluster.start(None, None, None, None)
-    assert processes.is_first() and processes.Agreement()(True)
+    assert processes.is_first() and processes.Agreement()(True, False) == [True, False]
     assert processes.from_first(lambda: 7) == 7
 
 
@@ -86,6 +86,49 @@ def test_a_lost_process_is_told_from_what_is_wrong_in_this_one(monkeypatch):
     assert all(map(processes.is_loss, gone))
     full = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
     assert not any(map(processes.is_loss, (full, ValueError("a bad shape"))))
+
+
+HANGS = """
+import ctypes, os
+from cat_jax.data import Feed
+
+feed = Feed.__call__
+def hanging(self, step, count=1):
+    if step == 45 and os.path.exists({hangs!r}):
+        libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+        while True:
+            libc.pthread_mutex_lock(mutex)
+    return feed(self, step, count)
+Feed.__call__ = hanging
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_one_of_which_hangs_end_with_75_and_resume_bitwise(tmp_path):
+    """The main thread of process 1 is blocked, while its heartbeats continue."""
+    hangs = tmp_path / "hangs"
+    fields = ("--config.num_steps=60", "--config.save_every=20", "--config.evaluation=none")
+    fields += ("--config.log_every=1", "--config.watchdog_minutes=0.1")
+
+    def start(name, prelude=""):
+        return small_runs.two_processes(*fields, f"--workdir={tmp_path / name}", prelude=prelude)
+
+    hangs.touch()
+    started = start("run", HANGS.format(hangs=str(hangs)))
+    until(lambda: steps(tmp_path / "run")[-1:] >= [44], started)
+    begin = time.monotonic()
+    errors = [process.communicate(timeout=200)[1] for process in started]
+    assert time.monotonic() - begin < 60
+    assert [process.returncode for process in started] == [processes.TRY_AGAIN] * 2, errors
+    assert "No progress" in errors[0] and "while stepping" in errors[0]
+    assert "process 1: No progress" in errors[1] and "while waiting for data" in errors[1]
+    assert "in hanging" in errors[1] and "in __call__" not in errors[0].split("Thread")[0]
+    hangs.unlink()
+    for name in ("run", "uninterrupted"):
+        ended = [(p, p.communicate(timeout=400)[1]) for p in start(name)]
+        assert [process.returncode for process, _ in ended] == [0, 0], ended
+    saved = [small_runs.manifest(tmp_path / name) for name in ("run", "uninterrupted")]
+    assert saved[0]["arrays"] == saved[1]["arrays"] and saved[0]["step"] == 60
 
 
 @pytest.mark.slow

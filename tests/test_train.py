@@ -5,6 +5,7 @@ import functools
 import itertools
 import logging
 import os
+import re
 import signal
 import time
 
@@ -19,15 +20,20 @@ from compilations import compiled_names
 
 from cat_jax import data
 from cat_jax.errors import UsageError
+from cat_jax.report.times import Times
+from cat_jax.runtime import activities
 from cat_jax.storage import checkpoint, files
 from cat_jax.storage.lines import first_non_finite
 from cat_jax.storage.run_folder import RunFolder
+from cat_jax.storage.saving import Saver
 from cat_jax.training import loop
 from cat_jax.training.average_norm import AverageNorm
+from cat_jax.training.timetable import Interval
 
 PLAIN = {"method.name": "standard", "mask_net.name": "OnesMask"}
 # Fields that the loop reads; of awp.gamma, only the advice that an error gives.
 OF_THE_LOOP = {"num_steps", "log_every", "validation.every_epochs", "awp.gamma"}
+OF_THE_LOOP |= {"save_minutes", "recheck_every"}
 
 
 @functools.cache
@@ -88,6 +94,67 @@ def test_sigterm_saves_and_the_resumed_run_equals_the_uninterrupted_one(
     chex.assert_trees_all_equal(state, whole[1])
     lines = files.read_json_lines(tmp_path / "metrics.jsonl")
     assert all(line.get("images_per_second", 1) > 0 for line in lines)
+
+
+def test_a_run_saves_by_time_too_and_resumes_from_there(whole, tmp_path, monkeypatch):
+    """A step takes a second by the clock of `Interval`, and save_minutes is two seconds."""
+    seconds = itertools.count()
+    monkeypatch.setattr(loop, "Interval", lambda minutes: Interval(minutes, lambda: next(seconds)))
+    saved = []
+    save = Saver.save
+
+    def recorded(self, folder, state, *arguments, **named):
+        saved.append((folder.name, int(state.step)))
+        if saved[-1] == ("last", 7):
+            raise KeyboardInterrupt
+        save(self, folder, state, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Saver, "save", recorded)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, save_minutes=2 / 60)
+    assert saved == [("last", 2), ("last", 4), ("last", 5), ("last", 7)], "5 is by save_every"
+    _, state = run(tmp_path)
+    chex.assert_trees_all_equal(state, whole[1])
+    times = Times.of(tmp_path)
+    assert times.lost_steps == 2 and times.seconds["lost"] > 0
+
+
+def test_steps_that_are_computed_twice_change_nothing(whole, tmp_path):
+    calls = []
+
+    def counted(step_fn):
+        def step(state, batch, key):
+            calls.append(int(state.step))
+            return step_fn(state, batch, key)
+
+        return step
+
+    _, state = run(tmp_path, change_step=counted, recheck_every=5)
+    chex.assert_trees_all_equal(state, whole[1])
+    assert calls == sorted([*range(12), 4, 9])
+
+
+def test_the_parts_of_the_time_add_up_to_all_of_it(tmp_path, monkeypatch, caplog):
+    """A second of waiting for data is a slow step, and is named."""
+    feed = data.Feed.__call__
+
+    def slow(self, step, count=1):
+        time.sleep(1.2 if step == 30 else 0)
+        return feed(self, step, count)
+
+    monkeypatch.setattr(data.Feed, "__call__", slow)
+    activities.PROCESS.take()
+    started = time.monotonic()
+    with caplog.at_level(logging.WARNING, "cat_jax"):
+        run(tmp_path, num_steps=40, **PLAIN)
+    times, wall = Times.of(tmp_path), time.monotonic() - started
+    # `run` itself reads the last checkpoint.
+    assert 0.98 * wall - 1 < sum(times.seconds.values()) < wall
+    parts = {"compiling", "stepping", "waiting for data", "validating", "saving", "restoring"}
+    assert parts <= times.seconds.keys() and times.seconds["waiting for data"] > 1.2
+    assert times.slow_steps >= 1 and times.lost_steps == 0
+    assert re.search(r"slowest was step 31: 1\.\d* s instead of .* waiting for data", caplog.text)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.paper import references
 from cat_jax.report import corruption_table, details, grids, tables, transfer_matrix
-from cat_jax.runtime import processes, registry
+from cat_jax.runtime import processes, registry, watchdog
 from cat_jax.storage import disk_errors, run_folder
 from cat_jax.storage.run_folder import RunFolder
 from cat_jax.training import initial
@@ -45,8 +45,14 @@ class PreparedRun(NamedTuple):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other processes out of the folder while the block runs."""
-        with contextlib.ExitStack() as stack, disk_errors.explained(self.folder):
+        """While the block runs, keeps others out of the folder, and ends a stuck process."""
+        several = jax.process_count() > 1
+        least = 60 * self.experiment.config.watchdog_minutes
+        with (
+            watchdog.watching(least, jax.process_index() if several else None),
+            contextlib.ExitStack() as stack,
+            disk_errors.explained(self.folder),
+        ):
             try:
                 processes.from_first(lambda: self._claim(stack))
                 yield

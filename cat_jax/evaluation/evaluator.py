@@ -25,7 +25,7 @@ from cat_jax.evaluation.images import (
 )
 from cat_jax.evaluation.results import UNKNOWN, Place, Record, Result
 from cat_jax.evaluation.smaller_radii import within
-from cat_jax.runtime import processes
+from cat_jax.runtime import activities, processes
 from cat_jax.storage import provenance
 from cat_jax.types import DEVICES, Array, PyTree
 
@@ -175,9 +175,10 @@ class Evaluator:
             padded, new = missing[positions], missing[positions][:count]
             batch = split.take(padded)
             arguments = processes.spread((*batch, indices[padded]), self._split)
-            outputs = job.attack(job.epsilon, variables, key, *arguments)
-            job.on_batch(num_done)  # The attack is compiled, and the batch is on its way.
-            right, queries, adversarial = jax.device_get(outputs)
+            with activities.doing(f"attacking with {name}", activities.ATTACK, is_part=True):
+                outputs = job.attack(job.epsilon, variables, key, *arguments)
+                job.on_batch(num_done)  # The attack is compiled, and the batch is on its way.
+                right, queries, adversarial = jax.device_get(outputs)
             excess = excess_of(name, conditions, batch.images, adversarial)
             record.flags[new], record.queries[new] = right[:count], queries[:count]
             record.distances[new] = distances_of(conditions, batch.images, adversarial)[:count]

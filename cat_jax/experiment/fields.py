@@ -180,7 +180,11 @@ FIELDS: dict[str, Field] = {
     # Bookkeeping.
     "log_every": Field(least(1), NOTHING),
     "save_every": Field(least(1), NOTHING),
+    "save_minutes": Field(least(0), NOTHING),
     "keep_checkpoints": Field(least(1), NOTHING),
+    "recheck_every": Field(least(0), NOTHING),
+    "tracker": Field(one_of("none", "wandb", "mlflow"), NOTHING),
+    "watchdog_minutes": Field(least(0), NOTHING),
 }
 _OPTIMIZER = {
     "name": one_of("sgd", "adam"),

@@ -19,6 +19,7 @@ from cat_jax.report import (
 )
 from cat_jax.report.render import Picture, render
 from cat_jax.report.tables import References, no_reference
+from cat_jax.report.times import Times
 from cat_jax.storage import files, lines, run_folder
 from cat_jax.storage.lines import Line
 from cat_jax.storage.run_folder import RunFolder
@@ -63,6 +64,7 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         failed=[line for line in checks if not line["outcome"]["passed"]],
         check_name=labels.check,
         per_class=per_class.per_class(workdir, results),
+        times=Times.of_lines(metrics).grid(),
         curves=_curves(metrics, has_masks=mask_means != {1.0}),
         radii=_radii(results),
         gallery=mask_gallery.gallery(folder.masks_file),

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,19 +44,19 @@ class Moment(NamedTuple):
     patience: Patience
 
 
-class _Activity(NamedTuple):
+@dataclasses.dataclass
+class _Activity:
     name: str
     account: str  # The activity that its seconds belong to.
     patience: Patience
+    seconds: float = 0.0
 
 
 class Activities:
     """A stack of activities, the seconds of each, and its recent durations.
 
     Attributes:
-      seconds: name -> seconds, without those of activities inside. They add up to the time since
-        this object was created.
-      durations: name -> the last durations, from beginning to end.
+      durations: name -> the last durations, without the time of activities inside.
       now: what the main thread is doing; other threads may read it.
     """
 
@@ -68,11 +69,15 @@ class Activities:
         self.durations: dict[str, collections.deque[float]] = {}
         self.now = Moment(0, STARTING, USUAL)
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds of each activity until now."""
+    def take(self) -> dict[str, float]:
+        """Seconds of each activity since the last call, without those of activities inside.
+
+        They add up to the time since then, or since this object was created.
+        """
         self._account()
-        return dict(self._totals)
+        totals = dict(self._totals)
+        self._totals.clear()
+        return totals
 
     @contextlib.contextmanager
     def doing(
@@ -90,21 +95,23 @@ class Activities:
             return
         self._account()
         account = self._stack[-1].account if is_part else name
-        self._stack.append(_Activity(name, account, patience))
+        activity = _Activity(name, account, patience)
+        self._stack.append(activity)
         self._show()
-        started = self._clock()
         try:
             yield
+            self._account()
             self.durations.setdefault(name, collections.deque(maxlen=RECENT))
-            self.durations[name].append(self._clock() - started)
+            self.durations[name].append(activity.seconds)
         finally:
             self._account()
             self._stack.pop()
             self._show()
 
     def _account(self) -> None:
-        now = self._clock()
-        self._totals[self._stack[-1].account] += now - self._since
+        now, activity = self._clock(), self._stack[-1]
+        activity.seconds += now - self._since
+        self._totals[activity.account] += now - self._since
         self._since = now
 
     def _show(self) -> None:

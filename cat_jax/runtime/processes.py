@@ -80,12 +80,12 @@ class Agreement:
     def __init__(self) -> None:
         self._before: Array | None = None
 
-    def __call__(self, answer: bool) -> bool:
-        """The common answer of the previous call; with one process, `answer` itself."""
+    def __call__(self, *answers: bool) -> list[bool]:
+        """The common answers of the previous call; with one process, `answers` themselves."""
         if jax.process_count() == 1:
-            return answer
-        before, self._before = self._before, _sum(np.array([answer], np.int32))
-        return before is not None and bool(before[0] > 0)
+            return list(answers)
+        before, self._before = self._before, _sum(np.array(answers, np.int32))
+        return [False] * len(answers) if before is None else [bool(n) for n in np.asarray(before)]
 
 
 def _sum(values: np.ndarray) -> Array:

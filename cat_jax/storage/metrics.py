@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from tensorboardX import SummaryWriter
 from cat_jax.errors import NonFiniteLoss
 from cat_jax.storage import files
 from cat_jax.storage.run_folder import RunFolder
+from cat_jax.storage.trackers import Tracker
 
 logger = logging.getLogger(__name__)
 MAX_SKIPPED = 10  # Number of consecutive skipped steps that stops a run.
@@ -26,14 +27,17 @@ class MetricsLog:
     always has a line of its step.
     """
 
-    def __init__(self, folder: RunFolder, step: int) -> None:
+    def __init__(self, folder: RunFolder, step: int, tracker: Tracker | None = None) -> None:
         self._folder, self._file = folder, folder.lines_file("metrics")
+        self._tracker = tracker
         self._pending: list[tuple[int, int, Mapping[str, jax.Array]]] = []
         self.num_pending = 0  # Updates since the last flush.
         self._since = time.monotonic()
         self._num_skipped = 0  # Consecutive skipped steps.
         self.latest: dict[str, float] = {}
-        earlier = [line for line in self.lines() if line["step"] <= step]
+        lines = self.lines()
+        earlier = [line for line in lines if line["step"] <= step]
+        self._lost = _lost(lines, step)
         gap = step > 0 and (not earlier or earlier[-1]["step"] != step)
         if gap and jax.process_index() == 0:  # Because other processes have an empty file.
             logger.warning(
@@ -54,7 +58,7 @@ class MetricsLog:
         self._pending.append((step, count, metrics))
         self.num_pending += count
 
-    def flush(self, num_images: int, **extra: float) -> dict[str, float]:
+    def flush(self, num_images: int, **extra: Any) -> dict[str, float]:
         """Writes and returns the means over the updates since the last flush.
 
         It counts skipped steps, whose metrics the means leave out.
@@ -88,7 +92,7 @@ class MetricsLog:
         self.write(last, means | extra)
         return means
 
-    def _is_update(self, step: int, values: Mapping[str, Any], extra: Mapping[str, float]) -> bool:
+    def _is_update(self, step: int, values: Mapping[str, Any], extra: Mapping[str, Any]) -> bool:
         """Whether the step changed the state; False if it was skipped."""
         not_finite = {name: float(x) for name, x in values.items() if not math.isfinite(x)}
         problems = [f"{name} is {x}" for name, x in not_finite.items()]
@@ -110,17 +114,40 @@ class MetricsLog:
         self._since = time.monotonic()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes a line of metrics.jsonl, and the same numbers for TensorBoard."""
+        """Writes a line of metrics.jsonl, and the same numbers for TensorBoard and a tracker.
+
+        The first line with seconds also states what the last restart lost.
+        """
+        if "seconds" in values and self._lost:
+            lost, self._lost = self._lost, {}
+            values = {**values, **lost, "seconds": {**lost["seconds"], **values["seconds"]}}
         with open(self._file, "a", encoding="utf-8") as stream:
             stream.write(files.json_line({"step": step, **values}))
-        for name, value in values.items():
-            if isinstance(value, float):
-                self._board.add_scalar(name, value, step)
+        numbers = {name: value for name, value in values.items() if isinstance(value, float)}
+        for name, value in numbers.items():
+            self._board.add_scalar(name, value, step)
+        if self._tracker is not None:
+            self._tracker.log(step, numbers)
 
     def lines(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
         return self._folder.read_lines("metrics")
 
     def close(self) -> None:
-        """Finishes the TensorBoard file."""
+        """Finishes the TensorBoard file and the tracker's run."""
         self._board.close()
+        if self._tracker is not None:
+            self._tracker.close()
+
+
+def _lost(lines: Sequence[Mapping[str, Any]], step: int) -> dict[str, Any]:
+    """What a run that resumes at a step does again: {} or "lost_steps" and {"lost": seconds}."""
+    dropped = [line for line in lines if line["step"] > step]
+    if not dropped:
+        return {}
+    seconds = sum(sum(line.get("seconds", {}).values()) for line in dropped)
+    earlier = sum(line.get("lost_steps", 0) for line in dropped)
+    return {
+        "lost_steps": dropped[-1]["step"] - step + earlier,
+        "seconds": {"lost": round(seconds, 4)},
+    }

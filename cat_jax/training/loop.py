@@ -1,7 +1,6 @@
 """The training loop: steps, validations, checkpoints, and resuming from them."""
 
 import contextlib
-import fractions
 import functools
 import logging
 import math
@@ -12,16 +11,22 @@ import jax
 
 from cat_jax import data
 from cat_jax.errors import NonFiniteLoss, UsageError
+from cat_jax.experiment import settings
 from cat_jax.experiment.experiment import Experiment
-from cat_jax.runtime import processes, terminal
+from cat_jax.runtime import activities, processes, terminal
 from cat_jax.runtime.signals import Stop, stop_on_signal
 from cat_jax.step.state import TrainState, weights_of
-from cat_jax.storage import checkpoint, disk_errors
+from cat_jax.step.train_step import Batch, Metrics
+from cat_jax.storage import checkpoint, disk_errors, trackers
 from cat_jax.storage.metrics import MetricsLog
 from cat_jax.storage.run_folder import RunFolder
 from cat_jax.storage.saving import Saver
-from cat_jax.training import initial, validation
+from cat_jax.training import restoring, validation
 from cat_jax.training.average_norm import AverageNorm
+from cat_jax.training.goodput import COMPILING, DATA, STEPPING, Goodput
+from cat_jax.training.second_run import compute_twice
+from cat_jax.training.timetable import Interval, Timetable
+from cat_jax.training.trace import Trace
 from cat_jax.training.validation import Validator, describe
 
 logger = logging.getLogger(__name__)
@@ -32,6 +37,7 @@ def train(
     dataset: data.Dataset,
     folder: RunFolder,
     devices: list[jax.Device],
+    profile: range = range(0),
 ) -> bool:
     """Trains to the last step, from the newest checkpoint if there is one.
 
@@ -41,6 +47,7 @@ def train(
       folder: folder for metrics.jsonl, tensorboard/ and checkpoints/; process 0 alone reads and
         writes checkpoints.
       devices: devices that the experiment was built for.
+      profile: steps of which process 0 writes a JAX trace into profile/.
 
     Returns:
       True when all steps are done; False when a signal stopped the run, with its state saved.
@@ -49,7 +56,7 @@ def train(
       UsageError: if a loss is not finite, unless the run skips such steps, or the disk is full.
         The checkpoints stay unchanged.
     """
-    run = _Run(experiment, dataset, folder, devices)
+    run = _Run(experiment, dataset, folder, devices, profile)
     with stop_on_signal() as stop, contextlib.closing(run.log), contextlib.closing(run.saver):
         try:
             with disk_errors.explained(folder, run.describe_saved):
@@ -72,11 +79,11 @@ class _Run:
         dataset: data.Dataset,
         folder: RunFolder,
         devices: list[jax.Device],
+        profile: range,
     ) -> None:
         config = experiment.config
         self.experiment, self.config, self.devices = experiment, config, devices
-        self.step_fn = experiment.step_fn
-        self.key = jax.random.key(config.seed)
+        self.step_fn, self.key = experiment.step_fn, jax.random.key(config.seed)
         self.folder, self.last = folder, folder.checkpoint("last")
         self.dataset = dataset
         self.split, held_out = data.split_validation(
@@ -91,75 +98,86 @@ class _Run:
         if experiment.average is not None and config.average.batch_norm == "recomputed":
             parts = (experiment.phases.classifier, experiment.augment, self.feed, self.key)
             self.average_norm = AverageNorm(*parts, devices)
-        state, self.start = processes.from_first(self._begin)
-        self.state = processes.replicate(state, devices)
-        self.log = MetricsLog(folder, self.start)
-        self.saver = Saver()
-
-    def _begin(self) -> tuple[TrainState, int]:
-        for best in self.folder.checkpoints.glob("best*"):
-            checkpoint.newest(best)  # To report damage now, and not at a validation.
-        newest = checkpoint.newest(self.last)
-        if newest is None:
-            state, config = self.experiment.begin(), self.config
-            if config.init_from:
-                source = config.init_from, config.init_weights
-                state = initial.begin(state, self.experiment.classifier, *source)
-            return state, 0
-        state = checkpoint.restore(newest, jax.eval_shape(self.experiment.init))
-        if newest.step < self.experiment.num_steps:
-            logger.info("Resuming from the checkpoint of step %d.", newest.step)
-            self._warn_of_devices(newest)
-        return state, newest.step
-
-    def _warn_of_devices(self, resumed: checkpoint.Checkpoint) -> None:
-        before, now = resumed.meta.get("num_devices"), len(self.devices)
-        if before not in (None, now) and not self.config.sync_batch_norm:
-            logger.warning(
-                "Each device computes its own batch statistics (config.sync_batch_norm=False): on "
-                "%d devices, instead of %d, the run computes other statistics.",
-                *(now, before),
-            )
+        self.timetable = Timetable(
+            *(experiment.num_steps, len(self.split.labels), config.batch_size, config.save_every),
+            config.validation.every_epochs if len(self.validator.split.labels) else 0,
+        )
+        with activities.doing("restoring"):
+            begin = functools.partial(restoring.begin, experiment, folder, len(devices))
+            state, self.start = processes.from_first(begin)
+            self.state = processes.replicate(state, devices)
+        name = config.tracker if processes.is_first() else "none"
+        tracker = trackers.start(name, folder.path, settings.as_dict(config))
+        self.log = MetricsLog(folder, self.start, tracker)
+        self.trace = Trace(folder.path / "profile", profile if processes.is_first() else range(0))
+        self.goodput = Goodput(devices[processes.places(devices)[0]])
+        self.saver, self.since_saved = Saver(), Interval(config.save_minutes)
 
     def loop(self, stop: Stop) -> bool:
         """Steps until the last one, or until asked to stop."""
         config, total = self.config, self.experiment.num_steps
-        state = self.state
+        state, step = self.state, self.start
         agree = processes.Agreement()
-        progress = terminal.Progress("training", total, "step", start=self.start, warmup=2)
+        progress = terminal.Progress("training", total, "step", start=step, warmup=2)
         with progress:
-            step = self.start
             while step < total:
                 self.saver.poll()
-                count = self._until_event(step)
-                state, metrics = self.step_fn(state, self.feed(step, count), self.key)
-                step, note, stopping = step + count, "", agree(stop.requested)
-                self.log.add(step, metrics, count)
-                validate, save = self._validates_at(step), stopping or self._saves_at(step)
-                if self.log.num_pending >= config.log_every or validate or save:
-                    note = self._flush(step)
+                self.trace.before(step, state)
+                count, note = self._steps_in_call(step), ""
+                with activities.doing(DATA, activities.STEP):
+                    batch = self.feed(step, count)
+                with activities.doing(STEPPING, activities.STEP):
+                    state, metrics = self._call(state, batch, step, count)
+                    step += count
+                    # By the clock of process 0 alone.
+                    is_due = processes.is_first() and self.since_saved.is_over()
+                    stopping, is_due = agree(stop.requested, is_due)
+                    self.log.add(step, metrics, count)
+                    validate = self.timetable.validates_at(step)
+                    save = validate or stopping or is_due or self.timetable.saves_at(step)
+                    if self.log.num_pending >= config.log_every or save:
+                        note = self._flush(step)
+                self.goodput.add(step, count)
                 progress.update(step, note)
-                if self.average_norm is not None and (validate or save):
-                    with progress.doing("averaging"):
+                if self.average_norm is not None and save:
+                    with progress.doing("averaging"), activities.doing("averaging"):
                         state = self.average_norm(state)
                 if validate:
-                    with progress.doing("validating"):
+                    with progress.doing("validating"), activities.doing("validating"):
                         self._validate(state, step)
-                if validate or save:
+                if save:
                     self._save(self.last, state, config.keep_checkpoints, {})
                 if estimate := progress.clock.estimate(step):
                     logger.info(
                         "About %s of training left, plus validations and the evaluation.", estimate
                     )
                 if stopping and step < total:
-                    self.saver.wait()
+                    self._end(step)
                     logger.info("Stopped by a signal at step %d of %d, saved.", step, total)
                     return False
         if not len(self.validator.split.labels):
             for suffix in weights_of(state):
                 self._save(self.folder.checkpoint(f"best{suffix}"), state, 1, {"score": -1.0})
-        self.saver.wait()
+        self._end(step)
         return True
+
+    def _call(
+        self, state: TrainState, batch: Batch, step: int, count: int
+    ) -> tuple[TrainState, Metrics]:
+        """Starts a call of `count` steps after `step`, the first of which compiles the step."""
+        is_first, every = step == self.start, self.config.recheck_every
+        with activities.doing(COMPILING) if is_first else contextlib.nullcontext():
+            if every and (step + count) // every > step // every:
+                return compute_twice(self.step_fn, state, batch, self.key, step + count)
+            return self.step_fn(state, batch, self.key)
+
+    def _end(self, step: int) -> None:
+        """Waits for the last checkpoint, and writes how the time since the last line went."""
+        self.trace.close()
+        with activities.doing("saving"):
+            self.saver.wait()
+        if step > self.start:
+            self.log.write(step, self.goodput.take())
 
     def describe_saved(self) -> str:
         """One sentence that names the newest checkpoint."""
@@ -171,35 +189,20 @@ class _Run:
             return "No checkpoint had been written."
         return f"The checkpoint of step {newest.step} is kept in {newest.path}."
 
-    def _until_event(self, step: int) -> int:
+    def _steps_in_call(self, step: int) -> int:
         """Number of steps in one call: up to the next validation, checkpoint or line of the log."""
         max_steps = min(self.feed.steps_per_call, self.config.log_every - self.log.num_pending)
-        for count in range(1, max_steps):
-            if self._validates_at(step + count) or self._saves_at(step + count):
-                return count
-        return max_steps
-
-    def _saves_at(self, step: int) -> bool:
-        return step == self.experiment.num_steps or step % self.config.save_every == 0
-
-    def _epoch(self, step: int) -> float:
-        return step * self.config.batch_size / len(self.split.labels)
-
-    def _validates_at(self, step: int) -> bool:
-        """At the first step after every few epochs, or every part of one, and at the end."""
-        if not len(self.validator.split.labels):
-            return False
-        # From its text, because 0.1 in binary is a little more than a tenth.
-        every = fractions.Fraction(str(self.config.validation.every_epochs))
-        epochs = fractions.Fraction(step * self.config.batch_size, len(self.split.labels))
-        clock = data.Clock(len(self.split.labels), self.config.batch_size)
-        begins = step == clock.steps_until(epochs // every * every)
-        return step == self.experiment.num_steps or begins
+        return self.timetable.steps_in_call(step, max_steps)
 
     def _flush(self, step: int) -> str:
         """Writes the metrics of the last steps; returns the classifier's loss as a text."""
         rate = float(self.experiment.learning_rate(step - 1))
-        means = self.log.flush(self.config.batch_size, epoch=self._epoch(step), learning_rate=rate)
+        means = self.log.flush(
+            self.config.batch_size,
+            epoch=self.timetable.epoch(step),
+            learning_rate=rate,
+            **self.goodput.take(),
+        )
         return f"loss {means['classifier_loss']:.3g}" if "classifier_loss" in means else ""
 
     def _validate(self, state: TrainState, step: int) -> None:
@@ -207,7 +210,7 @@ class _Run:
 
         The average of the classifier, if there is one, has its own best_average/.
         """
-        scores, epoch = self.validator(state), self._epoch(step)
+        scores, epoch = self.validator(state), self.timetable.epoch(step)
         for suffix, total in validation.totals(scores, self.config.validation.chosen_by):
             best = self.folder.checkpoint(f"best{suffix}")
             previous = processes.from_first(functools.partial(self._newest, best))
@@ -230,7 +233,7 @@ class _Run:
         self, folder: pathlib.Path, state: TrainState, keep: int, meta: dict[str, Any]
     ) -> None:
         meta = {
-            "epoch": self._epoch(int(state.step)),
+            "epoch": self.timetable.epoch(int(state.step)),
             "num_devices": len(self.devices),
             "image_shape": list(self.dataset.spec.image_shape),
             "class_names": list(self.dataset.class_names),
@@ -243,8 +246,10 @@ class _Run:
                 self.saver.wait()  # So that the others get its errors now.
 
         try:
-            processes.from_first(save)
+            with activities.doing("saving"):
+                processes.from_first(save)
         except NonFiniteLoss:
             self.log.write(int(state.step), {"parameters": math.nan, **meta})
             raise
+        self.since_saved.restart()
         self.log.restart_clock()

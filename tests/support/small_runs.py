@@ -70,10 +70,14 @@ def act_at(monkeypatch, wanted, act):
     monkeypatch.setattr(MetricsLog, "add", acting)
 
 
+TIMES = {"images_per_second", "seconds", "slow_steps", "lost_steps"}
+
+
 def metrics(workdir):
-    """Lines of metrics.jsonl without the speed, which no two runs share."""
+    """Lines of metrics.jsonl without the times, which no two runs share."""
     lines = files.read_json_lines(workdir / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if k != "images_per_second"} for line in lines]
+    lines = [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+    return [line for line in lines if line.keys() != {"step"}]
 
 
 def flags(*arguments):
@@ -106,10 +110,13 @@ def command_line(*arguments, prelude=""):
     )
 
 
-def two_processes(*arguments):
-    """`command_line`, as two processes that train as one."""
+def two_processes(*arguments, prelude=""):
+    """`command_line`, as two processes that train as one; `prelude` is for process 1."""
     joined = (f"--coordinator=localhost:{free_port()}", "--num_processes=2")
-    return [command_line(*arguments, *joined, f"--process_id={i}") for i in range(2)]
+    return [
+        command_line(*arguments, *joined, f"--process_id={i}", prelude=prelude if i else "")
+        for i in range(2)
+    ]
 
 
 def free_port():
