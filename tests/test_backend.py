@@ -1,6 +1,7 @@
 """How JAX is set up: where compiled code is kept, and the flag for the same bits on a GPU."""
 
 import os
+import warnings
 
 import jax
 import pytest
@@ -35,6 +36,30 @@ def test_compiled_code_is_kept_in_the_users_cache_apart_for_each_kind_of_process
 def test_a_folder_that_the_user_has_named_stays(cache_dir, tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     backend.start_fast()
+    assert cache_dir() == str(tmp_path)
+
+
+@pytest.fixture
+def cache_on():
+    """Puts the switch of JAX's cache back afterwards."""
+    before = jax.config.values["jax_enable_compilation_cache"]
+    yield
+    jax.config.update("jax_enable_compilation_cache", before)
+
+
+@pytest.mark.usefixtures("cache_on")
+def test_a_cache_that_cannot_be_written_is_one_warning(cache_dir, tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    folders = {"Not a directory": tmp_path / "file" / "cache", "it cannot be written": tmp_path}
+    monkeypatch.setattr(backend.os, "access", lambda path, mode: False)
+    for problem, folder in folders.items():
+        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        caplog.clear()
+        with warnings.catch_warnings():
+            backend.start_fast()
+        assert len(caplog.messages) == 1 and f"{folder}: {problem}." in caplog.text
+        assert jax.config.values["jax_enable_compilation_cache"] == (folder == tmp_path)
     assert cache_dir() == str(tmp_path)
 
 

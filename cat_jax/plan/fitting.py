@@ -1,5 +1,6 @@
 """The largest batch and the fewest parts that fit into the memory of a device."""
 
+import math
 from collections.abc import Callable, Iterable
 
 MARGIN = 0.97  # Because memory does not grow exactly in proportion to the batch.
@@ -11,7 +12,7 @@ def largest_batch(
 ) -> int | None:
     """The largest batch size that fits, within a few percent.
 
-    It measures two sizes, follows the line through them, and measures the result.
+    It measures two sizes, follows the line through them, and measures what that gives.
 
     Args:
       peak_of: batch size -> peak bytes of a device.
@@ -23,17 +24,31 @@ def largest_batch(
       None if not even one multiple fits.
     """
     half = max(start // 2 // multiple, 1) * multiple
-    full = 2 * half
-    low, high = peak_of(half), peak_of(full)
-    slope = max((high - low) / (full - half), 1.0)
-    size = int(MARGIN * (half + (memory - low) / slope)) // multiple * multiple
+    sizes = {half: peak_of(half), 2 * half: peak_of(2 * half)}
     for _ in range(MAX_TRIES):
-        if size < multiple:
+        size = _on_the_line(sizes, memory) // multiple * multiple
+        if size < multiple or size in sizes:
             break
-        if peak_of(size) <= memory:
+        sizes[size] = peak_of(size)
+        if size == max(sizes) and sizes[size] <= memory:
             return size
-        size = int(0.9 * size) // multiple * multiple
-    return next((n for n in (full, half, multiple) if peak_of(n) <= memory), None)
+    if all(peak > memory for peak in sizes.values()):
+        sizes[multiple] = peak_of(multiple)
+    return max((size for size, peak in sizes.items() if peak <= memory), default=None)
+
+
+def _on_the_line(sizes: dict[int, float], memory: float) -> int:
+    """Where the line through the two sizes next to the limit reaches it."""
+    below = sorted(size for size, peak in sizes.items() if peak <= memory)
+    above = sorted(size for size, peak in sizes.items() if peak > memory)
+    if below and above:
+        first, last = below[-1], above[0]
+    else:
+        first, last = (below[-2:] or above[:2])[:2]
+    if math.isinf(sizes[last]):  # XLA did not compile it, and did not say how much it lacks.
+        return (first + last) // 2
+    slope = max((sizes[last] - sizes[first]) / (last - first), 1.0)
+    return int(MARGIN * (first + (memory - sizes[first]) / slope))
 
 
 def fewest_parts(

@@ -49,8 +49,8 @@ def read(text: str) -> Target:
     Raises:
       UsageError: for an unknown kind, and for a number that the kind does not come in.
     """
-    name, _, digits = text.partition(":")
-    number = int(digits) if digits.isdecimal() else 1 - bool(digits)
+    name, colon, digits = text.partition(":")
+    number = int(digits) if digits.isdecimal() else 1 - bool(colon)
     if name not in names() or number < 1:
         raise UsageError(
             f"--target is {text!r}; expected KIND:NUMBER, such as h100:8, with one of these "

@@ -2,14 +2,18 @@
 
 import gc
 import hashlib
+import logging
 import os
 import pathlib
 import platform
+import warnings
 
 import jax
 
 from cat_jax.errors import UsageError
 from cat_jax.storage import files
+
+logger = logging.getLogger(__name__)
 
 
 def start_fast() -> None:
@@ -21,6 +25,29 @@ def start_fast() -> None:
     gc.set_threshold(100_000)
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(files.cache_folder() / processor()))
+    if jax.config.values["jax_enable_compilation_cache"]:
+        _check_cache(jax.config.values["jax_compilation_cache_dir"])
+
+
+def _check_cache(folder: str) -> None:
+    """Warns once of a cache that cannot be written, where JAX warns at each compilation."""
+    if "://" in folder:  # A bucket.
+        return
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        jax.config.update("jax_enable_compilation_cache", False)
+        problem = error.strerror
+    else:
+        if os.access(folder, os.W_OK):
+            return
+        warnings.filterwarnings("ignore", "Error writing persistent compilation cache")
+        problem = "it cannot be written"
+    logger.warning(
+        "The cache of compiled code is %s: %s. The run compiles again at each start; "
+        "JAX_COMPILATION_CACHE_DIR names another folder.",
+        *(folder, problem),
+    )
 
 
 def compute_deterministically() -> None:
