@@ -29,6 +29,8 @@ class Goodput:
     def add(self, step: int, count: int) -> None:
         """Measures the last call, of `count` steps up to `step`."""
         durations = activities.PROCESS.durations
+        if not self._recent.keys() <= durations.keys():  # In another thread than the main one.
+            return
         seconds = {part: durations[part][-1] / count for part in self._recent}
         medians = {
             part: statistics.median(recent) if recent else 0.0
