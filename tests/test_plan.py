@@ -143,14 +143,37 @@ def test_the_largest_batch_is_found_with_few_compilations():
     assert fitting.fewest_parts(lambda n: 100 / n, 3, [1, 2, 4, 8]) is None
 
 
-def test_a_small_run_is_planned_for_two_cpu_devices():
-    config = small_runs.config()
-    planned = target.read("cpu:2")
-    devices = absent_devices.devices(planned)
+def planned(config, text):
+    """(experiment, spec, target, devices) of a run on CPUs."""
+    on = target.read(text)
+    devices = absent_devices.devices(on)
     spec = data.load("synthetic").spec
-    experiment = step_plan.experiment_for(config, spec, devices)
-    step = step_plan.of_step(experiment, spec, planned, devices)
+    return step_plan.experiment_for(config, spec, devices), spec, on, devices
+
+
+def test_a_small_run_is_planned_for_two_cpu_devices():
+    config = small_runs.quick_config()
+    experiment, *places = planned(config, "cpu:2")
+    step = step_plan.of_step(experiment, *places)
     assert step.peak > 0 and step.program.num_collectives > 0 and step.program.flops["float32"] > 0
-    text = plan_text.heading(experiment, planned) + plan_text.describe(step, experiment.num_steps)
+    text = plan_text.heading(experiment, step.target) + plan_text.describe(step, 12)
     assert "on 2 x cpu" in text and "training step" in text and "collectives of" in text
+    assert step_plan.of_evaluation(experiment, *places) is None, "it attacks nothing"
     assert config.parallel == "pmap", "the run itself keeps its config"
+
+
+@pytest.mark.slow
+def test_a_step_of_cat_its_evaluation_and_what_fits(monkeypatch):
+    config = small_runs.config(evaluation="pgd20", batch_size=64)
+    experiment, *places = planned(config, "cpu:2")
+    step, attack = (
+        step_plan.of_step(experiment, *places),
+        step_plan.of_evaluation(experiment, *places),
+    )
+    assert attack.name.startswith("pgd20, ") and attack.peak > 0
+    assert attack.program.flops["float32"] > 20 * 2 * attack.program.convolutions["float32"]
+    monkeypatch.setattr(plan_text, "usable_memory", lambda target: 0.9 * step.peak)
+    lines = list(plan_text.fit(config, *places))
+    sizes = [int(size) for size in re.findall(r"batch (\d+)$", "\n".join(lines), re.M)]
+    assert sizes and all(2 <= size < 64 and size % 2 == 0 for size in sizes)
+    assert "batch 64: num_parts=2" in "\n".join(lines)
