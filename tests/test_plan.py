@@ -120,7 +120,7 @@ def test_the_least_time_is_that_of_the_slowest_resource():
     assert plan.least_seconds == {"arithmetic": 2.0, "memory": 1.0, "messages": 3.0}
     assert plan.fits and not step_plan.Plan("", two, 7.6, 1.0, work).fits
     text = plan_text.describe(plan, num_steps=100)
-    assert "fits: peak" in text and "at least 300 s for 100 steps" in text
+    assert "fits: peak" in text and "at least 5 min for 100 steps" in text
     refused = step_plan.Plan("training step", two, 50.0, 1.0, None)
     assert "DOES NOT FIT: peak" in plan_text.describe(refused, 100) and not refused.fits
 
