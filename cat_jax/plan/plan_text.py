@@ -60,7 +60,7 @@ def fit(
     memory, number = usable_memory(target), target.number
 
     @functools.cache
-    def peak(batch_size: int, num_parts: int, remat: bool) -> float:
+    def peak(remat: bool, num_parts: int, batch_size: int) -> float:
         fields = {"batch_size": batch_size, "num_parts": num_parts, "remat": remat}
         experiment = step_plan.experiment_for(config, spec, devices, **fields)
         plan = step_plan.of_step(experiment, spec, target, devices)
@@ -72,11 +72,11 @@ def fit(
     yield "\nwhat fits"
     for remat in (False, True):
         size = fitting.largest_batch(
-            lambda n, remat=remat: peak(n, 1, remat), memory, config.batch_size, number
+            functools.partial(peak, remat, 1), memory, config.batch_size, number
         )
         yield f"  remat={remat}: batch {size}" if size else f"  remat={remat}: no batch"
         parts = [2**i for i in range(5) if config.batch_size % (2**i * number) == 0]
         fewest = fitting.fewest_parts(
-            lambda n, remat=remat: peak(config.batch_size, n, remat), memory, parts
+            functools.partial(peak, remat, batch_size=config.batch_size), memory, parts
         )
         yield f"  remat={remat}, batch {config.batch_size}: num_parts={fewest or 'none'}"
