@@ -57,7 +57,8 @@ VARIANTS |= {
     | {"attack.num_steps": 1, "attack.step_size": "epsilon", "attack.start_radius": "0"}
     | {"method.grad_align": 0.2},
     # One step of epsilon from noise of 2 epsilon, not projected (de Jorge et al. 2022); not in the
-    # paper. The ball of 4 epsilon contains every such image.
+    # paper. The ball of 4 epsilon contains every such image. Their code also clips x and its noise
+    # to [0, 1] before the step.
     "n_fgsm": VARIANTS["at"]
     | {"attack.num_steps": 1, "attack.epsilon": "epsilon/0.25"}
     | {"attack.step_size": "epsilon/4", "attack.start_radius": "epsilon/2"},

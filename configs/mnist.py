@@ -31,6 +31,12 @@ VARIANTS = default.variants(
         # Without a growing radius the classifier stays at the majority class. The validation in the
         # middle of an epoch would say so early.
         "at": {"conventions": "warmup", "validation.every_epochs": 0.5},
+        # At 0.3: four times this radius would exceed 1, and three times it contains every image.
+        "n_fgsm": {
+            "attack.epsilon": "0.9",
+            "attack.step_size": "epsilon/3",
+            "attack.start_radius": "epsilon/1.5",
+        },
         # Warm up over the published share of training, which is 10 epochs of 200.
         "trades_awp": {"awp.warmup_epochs": 2},
         "cat_awp": {"awp.warmup_epochs": 2},

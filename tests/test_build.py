@@ -11,6 +11,7 @@ import small_runs
 from config_files import MODULES, SPECS, VARIANTS
 
 from cat_jax import data
+from cat_jax.attacks.starts import uniform_noise
 from cat_jax.configs import digits, mnist, preact_cifar10, wrn_cifar10
 from cat_jax.errors import UsageError
 from cat_jax.experiment import schedules, settings
@@ -214,6 +215,17 @@ def test_n_fgsm_steps_once_from_noise_that_is_wider_than_the_ball():
     radius, attack = config.threat.epsilon, config.attack
     assert (attack.num_steps, attack.step_size, attack.start_radius) == (1, radius, 2 * radius)
     assert attack.epsilon >= 3 * radius
+    images, key = jnp.full((2, 3, 3, 1), 0.5), jax.random.key(0)
+    weights = np.random.default_rng(0).normal(size=(1, 3, 3, 1))
+
+    def apply(state, x):
+        logit = jnp.sum(x * weights, axis=(1, 2, 3))
+        return jnp.stack([logit, -logit], axis=-1), state
+
+    adversarial, _ = build_attack(attack)(apply, None, images, jnp.zeros(2, int), key)
+    noise = 2 * radius * uniform_noise(key, images)
+    want = jnp.clip(images + noise - radius * np.sign(weights), 0, 1)
+    np.testing.assert_allclose(adversarial, want, atol=1e-6)
 
 
 @pytest.mark.parametrize("decay, decayed", [("all", {1, 2}), ("kernels", {2})])

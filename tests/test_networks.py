@@ -1,5 +1,6 @@
 """Networks: sizes, initialisation, modes, dtypes."""
 
+import math
 import re
 
 import chex
@@ -11,6 +12,7 @@ from flax.traverse_util import flatten_dict
 from slow_cases import slow
 
 from cat_jax import networks
+from cat_jax.networks.inside import ACTIVATIONS
 
 MNIST, CIFAR = (1, 28, 28, 1), (1, 32, 32, 3)
 PARAMETERS = [  # As counted in the published code.
@@ -187,3 +189,35 @@ def test_what_the_mask_network_sees(sees, channels):
     made = jax.eval_shape(module.init, jax.random.key(0), images, images)
     assert made["params"]["conv1"]["kernel"].shape == (3, 3, channels, 64)
     assert made["params"]["conv2"]["kernel"].shape[-1] == 3
+
+
+def test_activations_in_closed_form():
+    x = np.linspace(-4, 4, 9, dtype=np.float32)
+    want = {
+        "relu": np.maximum(x, 0),
+        "silu": x / (1 + np.exp(-x)),
+        "gelu": [v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in x],
+    }
+    assert want.keys() == ACTIVATIONS.keys()
+    for name, values in want.items():
+        np.testing.assert_allclose(ACTIVATIONS[name](x), values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (networks.SmallCNN, MNIST),
+        (lambda activation: networks.WideResNet(10, 10, 1, activation=activation), CIFAR),
+        slow(networks.PreActResNet18, CIFAR),
+        slow(networks.ResNet18, CIFAR),
+    ],
+)
+def test_a_network_has_its_activation_in_every_place(make, shape):
+    def operations(activation):
+        module = make(activation=activation)
+        variables = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros(shape))
+        return str(jax.make_jaxpr(module.apply)(variables, jnp.zeros(shape)))
+
+    relu, silu = operations("relu"), operations("silu")
+    assert relu.count("relu") and "logistic" not in relu
+    assert "relu" not in silu and "logistic" in silu
