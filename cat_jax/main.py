@@ -79,7 +79,7 @@ def run(workdir: pathlib.Path) -> bool:
             workdir,
             WEIGHTS.value,
             command,
-            states_normalisation=command_line.states_normalisation(),
+            stated_fields=command_line.stated_fields(),
             transfer_from=transfer_from,
         )
     else:

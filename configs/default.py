@@ -146,6 +146,12 @@ def _set_networks(config: ConfigDict) -> None:
     config.classifier.depth = 34  # WideResNet only: 6n + 4.
     config.classifier.widen_factor = 10  # WideResNet only.
     config.classifier.activation = "relu"  # Or "silu", "gelu".
+    # PreActResNet18 only. Start of the shortcuts that change the shape: "activated", relu(bn1(x)),
+    # or the "input" x; and the norm before pooling, which Wong et al. 2020 leave out.
+    config.classifier.shortcut = "activated"
+    config.classifier.last_norm = True
+    # WideResNet only: "linear", or "cosine" of normalised features and weights (Pang et al. 2020).
+    config.classifier.head = "linear"
     config.classifier.normalize = True  # False ignores mean and std.
     config.mask_net = ConfigDict({"name": "SmallMask"})
     config.mask_net.sees = placeholder(str)  # "pair": g(x, delta) (Eq. 11); "sum": g(x + delta).

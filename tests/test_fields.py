@@ -17,6 +17,8 @@ from cat_jax.experiment.conventions import CONVENTIONS, FIELDS_SET
 from cat_jax.experiment.fields import BOTH, EVALUATION, FIELDS, TRAINING
 from cat_jax.experiment.limits import NAME, RADIUS, START, radius_text, read_radius
 from cat_jax.networks.inside import ACTIVATIONS
+from cat_jax.networks.preact_resnet import SHORTCUTS
+from cat_jax.networks.wide_resnet import HEADS
 from cat_jax.step.train_step import PARALLEL
 from cat_jax.storage.run_folder import RunFolder
 
@@ -28,6 +30,8 @@ REGISTRIES = {
     "threat.norm": BALLS,
     "parallel": PARALLEL,
     "classifier.activation": ACTIVATIONS,
+    "classifier.shortcut": SHORTCUTS,
+    "classifier.head": HEADS,
     "augment": experiment.AUGMENTATIONS,
     "precision": network.PRECISIONS,
     "attack.loss": method.ATTACK_LOSSES,

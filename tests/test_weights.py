@@ -217,10 +217,10 @@ def test_a_config_does_not_state_the_normalisation_of_a_file(wide, tmp_path):
     """Unless it is set on purpose: a mean that is taken by default would lower every accuracy."""
     file = save(tmp_path / "theirs.safetensors", wide)
     with pytest.raises(UsageError, match=r"does not state how .*--config.classifier.normalize=Fal"):
-        weights.load(file, WIDE, states_normalisation=False)
-    assert weights.load(file, WIDE, states_normalisation=True).network == WIDE
+        weights.load(file, WIDE, fields=())
+    assert weights.load(file, WIDE, fields=["std"]).network == WIDE
     stated = save(tmp_path / "ours.safetensors", wide, {"mean": WIDE.mean, "std": WIDE.std})
-    assert weights.load(stated, WIDE, states_normalisation=False).network == WIDE
+    assert weights.load(stated, WIDE, fields=()).network == WIDE
     config = small_runs.config(**{"classifier.name": "PreActResNet18"})
     entries = state_dict(networks.PreActResNet18(num_classes=10), (8, 8, 3))
     plain = save(tmp_path / "plain.safetensors", entries)

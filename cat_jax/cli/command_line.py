@@ -96,10 +96,11 @@ def help_text(examples: str) -> str:
     return "\n".join([examples.rstrip(), "", *rows])
 
 
-def states_normalisation() -> bool:
-    """Whether the command line sets the classifier's normalisation, to any value."""
+def stated_fields() -> set[str]:
+    """The fields of the classifier that the command line sets, to any value."""
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
-    return any(f"classifier.{name}" in overrides for name in ("mean", "std", "normalize"))
+    section = "classifier."
+    return {path.removeprefix(section) for path in overrides if path.startswith(section)}
 
 
 def read(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ evaluation take the experiment, and the commands print their results.
 
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import jax
 from ml_collections import ConfigDict
@@ -93,7 +93,7 @@ def evaluate_file(
     file: str,
     command: str = "",
     *,
-    states_normalisation: bool = False,
+    stated_fields: Collection[str] = (),
     transfer_from: Sequence[str] = (),
 ) -> None:
     """Attacks the network in a file of weights; other arguments as for `train`.
@@ -103,8 +103,8 @@ def evaluate_file(
       workdir: folder of the results.
       file: path of the weights, in any format of `weights.load`.
       command: command line, for the report.
-      states_normalisation: whether the command line sets mean and std; required if the file does
-        not contain them.
+      stated_fields: fields of the classifier that the command line sets; required if the file does
+        not state its normalisation or another argument that decides its logits.
       transfer_from: as for `evaluate`.
 
     Raises:
@@ -113,9 +113,7 @@ def evaluate_file(
     run = prepare(config, workdir)
     shape, network = run.dataset.spec.image_shape, run.experiment.classifier
     loaded = processes.from_first(
-        lambda: weights.load(
-            file, network, image_shape=shape, states_normalisation=states_normalisation
-        )
+        lambda: weights.load(file, network, image_shape=shape, fields=stated_fields)
     )
     with run.locked():
         if run.folder.config() is None:

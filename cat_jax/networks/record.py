@@ -31,6 +31,8 @@ class StateDict:
       modules: PyTorch's name -> ours of every layer, for networks published as bare sequences. If
         empty, the names are ours, with "layer1.0" for "layer1_0".
       arguments: shapes -> further arguments of the constructor that they determine.
+      unseen: arguments that change the outputs and neither names nor shapes, with the values of
+        public checkpoints. Of several, a file of weights has to state one.
       side: shapes -> side of the images that the weights fit; 32 if any side fits.
     """
 
@@ -39,6 +41,7 @@ class StateDict:
     last: str
     modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
     arguments: Callable[[Shapes], dict[str, Any]] = lambda shapes: {}
+    unseen: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     side: Callable[[Shapes], int] = lambda shapes: 32
 
     def inputs(self, shapes: Shapes) -> int:

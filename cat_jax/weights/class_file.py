@@ -90,14 +90,14 @@ def class_text(run: Trained, file: str, name: str) -> str:
       UsageError: for a network that has no class in PyTorch.
     """
     network, definitions = run.classifier.network, _definitions()
-    base = type(network).__name__
-    if named(run.config.classifier.name).state_dict is None or base not in definitions:
+    record = named(run.config.classifier.name)
+    base = record.name
+    if record.state_dict is None or base not in definitions:
         available = [name for name in definitions if not name.endswith(("Block", "Stage"))]
         raise UsageError(
             f"{base} has no class in PyTorch; available: {', '.join(available)}. Use "
             "--format=safetensors."
         )
-    record = named(run.config.classifier.name)
     arguments: dict[str, Any] = {"num_classes": getattr(network, "num_classes", 0)}
     arguments["image_shape"] = tuple(run.image_shape)
     arguments |= {field: getattr(network, field) for field in record.fields}

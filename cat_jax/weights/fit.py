@@ -1,6 +1,8 @@
 """Whether a file of weights fits a network: names, shapes, finite numbers, normalisation."""
 
 import contextlib
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +57,30 @@ def check_constants(network: nn.Module, constants: Constants) -> None:
             )
 
 
+def check_unseen(
+    network: nn.Module, stated: Mapping[str, Any], fields: Collection[str] | None
+) -> None:
+    """Raises UsageError if arguments that no entry shows may differ from those of the file.
+
+    Args:
+      network: network that the file has to fit.
+      stated: arguments that the file or its name states.
+      fields: arguments that the user states; None: all.
+    """
+    for name, values in recognition.unseen_arguments(network).items():
+        value = getattr(network, name)
+        if name in stated and stated[name] != value:
+            raise UsageError(
+                f"it holds a network with {name}={stated[name]!r}, expected {value!r}; set that of "
+                f"the file (config.classifier.{name})."
+            )
+        if name not in stated and fields is not None and name not in fields:
+            if tuple(values) != (value,):
+                raise UsageError(
+                    recognition.unstated(describe(network), name, values, is_from_config=True)
+                )
+
+
 def unknown_normalisation(network: nn.Module, *, is_from_config: bool) -> str:
     """The error for a file that does not state its normalisation."""
     text = f"it does not state how {describe(network)} normalises images; "
@@ -85,8 +111,9 @@ def _shapes(
 
 def _remedy(network: nn.Module, entries: Entries) -> str:
     """The remedy for a file that does not fit; it names the network that the file fits, if any."""
+    unseen = {name: getattr(network, name) for name in recognition.unseen_arguments(network)}
     with contextlib.suppress(UsageError):
-        recognised = infer(entries, {})
+        recognised = infer(entries, {}, unseen)
         shapes = _shapes(recognised, recognition.image_shape(entries), is_mask=False)
         fits = shapes == {name: value.shape for name, value in entries.items()}
         if fits and describe(recognised) != describe(network):

@@ -15,7 +15,7 @@ name (such as the authors' RN_b_5_b1_01_e8_cw.pth) states the normalisation, pas
 import contextlib
 import hashlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -62,24 +62,27 @@ def load(
     *,
     part: str = CLASSIFIER,
     image_shape: tuple[int, int, int] | None = None,
-    states_normalisation: bool = True,
+    fields: Collection[str] | None = None,
 ) -> Loaded:
     """The network in a file.
 
-    Another PreAct ResNet-18, whose shortcut convolutions take x instead of relu(bn1(x)), has the
-    same names and shapes as `PreActResNet18`: its file loads, and gives wrong logits.
+    Names and shapes do not show normalisation, activation, and where the shortcuts of a
+    `PreActResNet18` start. `load` takes them from the file, from the name of the authors' files,
+    and from RobustBench's (`cifar10/Linf/NAME.pt`). Otherwise the activation is that of public
+    checkpoints with the same names, and the others have to be stated by the network.
 
     Args:
       file: .safetensors; with PyTorch, .pth or .pt.
       network: network that the file must fit; by default `load` recognises it.
       part: "classifier" or "mask_net", for a file that holds both.
       image_shape: (H, W, C) that the network must accept; by default that of its training.
-      states_normalisation: whether `network` has the mean and std of the file's training; False:
-        its mean and std are defaults, and the file itself must state them.
+      fields: arguments that `network` states on purpose, "normalize" for its mean and std; None:
+        all. The file or its name has to state the others.
 
     Raises:
       UsageError: if the file cannot be read, or its names, shapes or normalisation are not those
-        of the network; one line that begins with the file.
+        of the network, or it does not state what decides its logits; one line that begins with
+        the file.
     """
     path = paths.local_path(file, "the file of weights")
     parts = weight_files.read(path)
@@ -89,8 +92,12 @@ def load(
         content = parts.get(part) or parts[ANY]
         by_name = recognition.fields_of_file_name(path.name)
         entries, constants = _open(content, by_name.get("classifier.name", ""))
-        is_given = network is not None
-        network = network or _rebuild(content.about) or infer(entries, constants or {})
+        is_given, stated = network is not None, content.about.get("arguments")
+        if stated is None:
+            stated = recognition.arguments_of_file(path, entries)
+        if constants is None and "mean" in stated:
+            constants = {name: stated[name] for name in ("mean", "std") if stated[name]}
+        network = network or _rebuild(content.about) or infer(entries, constants or {}, stated)
         shape = (
             image_shape
             or tuple(content.about.get("image_shape", ()))
@@ -99,12 +106,17 @@ def load(
         fit.check_entries(network, entries, shape, is_mask=part == MASK_NET)
         if constants is not None:
             fit.check_constants(network, constants)
-        elif hasattr(network, "mean") and (not is_given or not states_normalisation):
+        elif hasattr(network, "mean") and not (is_given and _states_normalisation(fields)):
             raise UsageError(fit.unknown_normalisation(network, is_from_config=is_given))
+        fit.check_unseen(network, stated, fields)
         variables = pytorch_names.from_state_dict(network, entries)
     fields = by_name | content.about.get("config", {})
     digest = weight_files.digest(path)
     return Loaded(network, jax.tree.map(_array, variables), path, digest, fields)
+
+
+def _states_normalisation(fields: Collection[str] | None) -> bool:
+    return fields is None or not {"mean", "std", "normalize"}.isdisjoint(fields)
 
 
 def _open(part: Part, authors: str) -> tuple[Entries, Constants | None]:

@@ -12,21 +12,27 @@ from torch.nn import functional
 class SmallCNN(nn.Sequential):
     """Four convolutions and two linear layers, for images [B, C, H, W]."""
 
-    def __init__(self, num_classes: int, image_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self, num_classes: int, image_shape: tuple[int, int, int], activation: str = "relu"
+    ) -> None:
         height, width, channels = image_shape
+        act = {"relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}[activation]
         layers: list[nn.Module] = []
         for features, stride in ((32, 1), (32, 2), (64, 1), (64, 2)):
-            layers += [nn.Conv2d(channels, features, 3, stride, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(channels, features, 3, stride, padding=1), act()]
             height, width, channels = -(-height // stride), -(-width // stride), features
-        layers += [nn.Flatten(), nn.Linear(height * width * channels, 100), nn.ReLU()]
+        layers += [nn.Flatten(), nn.Linear(height * width * channels, 100), act()]
         super().__init__(*layers, nn.Linear(100, num_classes))
 
 
 class PreActBlock(nn.Module):
-    """norm-relu-conv twice; where the shape changes, a 1x1 convolution of the activated input."""
+    """norm-activation-conv twice; where the shape changes, the shortcut is a 1x1 convolution."""
 
-    def __init__(self, channels: int, features: int, stride: int) -> None:
+    def __init__(
+        self, channels: int, features: int, stride: int, activation: str, start: str
+    ) -> None:
         super().__init__()
+        self.act, self.start = getattr(functional, activation), start
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(features)
@@ -37,23 +43,34 @@ class PreActBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
-        active = functional.relu(self.bn1(x))
-        shortcut = x if self.shortcut is None else self.shortcut(active)
-        return shortcut + self.conv2(functional.relu(self.bn2(self.conv1(active))))
+        active = self.act(self.bn1(x))
+        shortcut = x
+        if self.shortcut is not None:
+            shortcut = self.shortcut(active if self.start == "activated" else x)
+        return shortcut + self.conv2(self.act(self.bn2(self.conv1(active))))
 
 
 class PreActResNet18(nn.Module):
-    """PreAct ResNet-18 for 32x32 images, with a last norm before pooling."""
+    """PreAct ResNet-18 for 32x32 images."""
 
-    def __init__(self, num_classes: int, image_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        image_shape: tuple[int, int, int],
+        activation: str = "relu",
+        shortcut: str = "activated",
+        last_norm: bool = True,
+    ) -> None:
         super().__init__()
+        self.act = getattr(functional, activation)
         self.conv1 = nn.Conv2d(image_shape[-1], 64, 3, padding=1, bias=False)
         channels = 64
         for i, (features, stride) in enumerate(((64, 1), (128, 2), (256, 2), (512, 2)), start=1):
-            blocks = [PreActBlock(channels, features, stride), PreActBlock(features, features, 1)]
+            shapes = ((channels, features, stride), (features, features, 1))
+            blocks = [PreActBlock(*shape, activation, shortcut) for shape in shapes]
             setattr(self, f"layer{i}", nn.Sequential(*blocks))
             channels = features
-        self.bn = nn.BatchNorm2d(channels)
+        self.bn = nn.BatchNorm2d(channels) if last_norm else None
         self.linear = nn.Linear(channels, num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -61,14 +78,18 @@ class PreActResNet18(nn.Module):
         x = self.conv1(images)
         for i in range(1, 5):
             x = getattr(self, f"layer{i}")(x)
-        return self.linear(functional.relu(self.bn(x)).mean((2, 3)))
+        x = x if self.bn is None else self.act(self.bn(x))
+        return self.linear(x.mean((2, 3)))
 
 
 class BasicBlock(nn.Module):
-    """conv-norm-relu-conv-norm, plus the input, relu."""
+    """conv-norm-activation-conv-norm, plus the input, activation."""
 
-    def __init__(self, channels: int, features: int, stride: int) -> None:
+    expansion = 1
+
+    def __init__(self, channels: int, features: int, stride: int, activation: str = "relu") -> None:
         super().__init__()
+        self.act = getattr(functional, activation)
         self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(features)
         self.conv2 = nn.Conv2d(features, features, 3, padding=1, bias=False)
@@ -80,37 +101,90 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
-        y = self.conv2(functional.relu(self.bn1(self.conv1(x))))
-        return functional.relu(self.bn2(y) + self.shortcut(x))
+        y = self.conv2(self.act(self.bn1(self.conv1(x))))
+        return self.act(self.bn2(y) + self.shortcut(x))
+
+
+class BottleneckBlock(nn.Module):
+    """Convolutions of 1x1, 3x3 and 1x1, each with its norm, plus the input, activation."""
+
+    expansion = 4
+
+    def __init__(self, channels: int, features: int, stride: int, activation: str = "relu") -> None:
+        super().__init__()
+        self.act = getattr(functional, activation)
+        self.conv1 = nn.Conv2d(channels, features, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(features)
+        self.conv2 = nn.Conv2d(features, features, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(features)
+        self.conv3 = nn.Conv2d(features, 4 * features, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * features)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels != 4 * features:
+            shortcut = nn.Conv2d(channels, 4 * features, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(shortcut, nn.BatchNorm2d(4 * features))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, H, W] -> [B, 4 * features, H / stride, W / stride]."""
+        y = self.conv2(self.act(self.bn1(self.conv1(x))))
+        return self.act(self.bn3(self.conv3(self.act(self.bn2(y)))) + self.shortcut(x))
 
 
 class ResNet18(nn.Module):
     """Post-activation ResNet-18 for 32x32 images."""
 
-    def __init__(self, num_classes: int, image_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self, num_classes: int, image_shape: tuple[int, int, int], activation: str = "relu"
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(image_shape[-1], 64, 3, padding=1, bias=False)
+        self.act = getattr(functional, activation)
+        self.build(BasicBlock, (2, 2, 2, 2), num_classes, image_shape[-1], activation)
+
+    def build(
+        self,
+        block: type[nn.Module],
+        sizes: tuple[int, ...],
+        num_classes: int,
+        inputs: int,
+        activation: str,
+    ) -> None:
+        """Makes the layers; `sizes` has the number of blocks in each stage."""
+        self.conv1 = nn.Conv2d(inputs, 64, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         channels = 64
         for i, (features, stride) in enumerate(((64, 1), (128, 2), (256, 2), (512, 2)), start=1):
-            blocks = [BasicBlock(channels, features, stride), BasicBlock(features, features, 1)]
+            blocks = []
+            for j in range(sizes[i - 1]):
+                blocks.append(block(channels, features, 1 if j else stride, activation))
+                channels = block.expansion * features
             setattr(self, f"layer{i}", nn.Sequential(*blocks))
-            channels = features
         self.linear = nn.Linear(channels, num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images [B, C, H, W] -> logits [B, K]."""
-        x = functional.relu(self.bn1(self.conv1(images)))
+        x = self.act(self.bn1(self.conv1(images)))
         for i in range(1, 5):
             x = getattr(self, f"layer{i}")(x)
         return self.linear(x.mean((2, 3)))
 
 
-class WideBlock(nn.Module):
-    """norm-relu-conv twice; where the width changes, a 1x1 convolution of the activated input."""
+class ResNet50(ResNet18):
+    """Post-activation ResNet-50 for 32x32 images."""
 
-    def __init__(self, channels: int, features: int, stride: int) -> None:
+    def __init__(
+        self, num_classes: int, image_shape: tuple[int, int, int], activation: str = "relu"
+    ) -> None:
+        nn.Module.__init__(self)
+        self.act = getattr(functional, activation)
+        self.build(BottleneckBlock, (3, 4, 6, 3), num_classes, image_shape[-1], activation)
+
+
+class WideBlock(nn.Module):
+    """norm-activation-conv twice; where the width changes, a 1x1 convolution of the activated."""
+
+    def __init__(self, channels: int, features: int, stride: int, activation: str) -> None:
         super().__init__()
+        self.act = getattr(functional, activation)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv1 = nn.Conv2d(channels, features, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(features)
@@ -121,20 +195,21 @@ class WideBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
-        active = functional.relu(self.bn1(x))
+        active = self.act(self.bn1(x))
         shortcut = x if self.convShortcut is None else self.convShortcut(active)
-        return shortcut + self.conv2(functional.relu(self.bn2(self.conv1(active))))
+        return shortcut + self.conv2(self.act(self.bn2(self.conv1(active))))
 
 
 class WideStage(nn.Module):
     """Blocks of one width; the first one strides."""
 
-    def __init__(self, blocks: int, channels: int, features: int, stride: int) -> None:
+    def __init__(
+        self, blocks: int, channels: int, features: int, stride: int, activation: str
+    ) -> None:
         super().__init__()
-        layers = [WideBlock(channels, features, stride)]
-        self.layer = nn.Sequential(
-            *layers, *(WideBlock(features, features, 1) for _ in range(blocks - 1))
-        )
+        layers = [WideBlock(channels, features, stride, activation)]
+        layers += [WideBlock(features, features, 1, activation) for _ in range(blocks - 1)]
+        self.layer = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W] -> [B, features, H / stride, W / stride]."""
@@ -145,21 +220,31 @@ class WideResNet(nn.Module):
     """Wide ResNet for 32x32 images, without dropout."""
 
     def __init__(
-        self, num_classes: int, image_shape: tuple[int, int, int], depth: int, widen_factor: int
+        self,
+        num_classes: int,
+        image_shape: tuple[int, int, int],
+        depth: int,
+        widen_factor: int,
+        activation: str = "relu",
+        head: str = "linear",
     ) -> None:
         super().__init__()
+        self.act, self.head = getattr(functional, activation), head
         blocks, channels = (depth - 4) // 6, 16
         self.conv1 = nn.Conv2d(image_shape[-1], channels, 3, padding=1, bias=False)
         for i, (width, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
             features = width * widen_factor
-            setattr(self, f"block{i}", WideStage(blocks, channels, features, stride))
+            setattr(self, f"block{i}", WideStage(blocks, channels, features, stride, activation))
             channels = features
         self.bn1 = nn.BatchNorm2d(channels)
-        self.fc = nn.Linear(channels, num_classes)
+        self.fc = nn.Linear(channels, num_classes, bias=head == "linear")
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images [B, C, H, W] -> logits [B, K]."""
         x = self.conv1(images)
         for i in range(1, 4):
             x = getattr(self, f"block{i}")(x)
-        return self.fc(functional.relu(self.bn1(x)).mean((2, 3)))
+        x = self.act(self.bn1(x)).mean((2, 3))
+        if self.head == "linear":
+            return self.fc(x)
+        return functional.normalize(x) @ functional.normalize(self.fc.weight).T

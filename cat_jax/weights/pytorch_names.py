@@ -16,10 +16,13 @@ from cat_jax.errors import UsageError
 from cat_jax.networks.record import StateDict, named, record_of
 from cat_jax.types import PyTree
 
+MAX_MODULES = 8  # In an error.
 STATISTICS = {"running_mean": "mean", "running_var": "var"}
 LEAVES = ("weight", "bias", *STATISTICS, "num_batches_tracked")
-# DataParallel's prefix; and a block that TRADES, MART and FAT build but never run.
-PREFIX, UNUSED = "module.", "sub_block1."
+PREFIX = "module."  # DataParallel's.
+# Modules that their networks build but never run: a block of TRADES, MART and FAT, and a layer of
+# an entry of RobustBench.
+UNUSED = ("sub_block1.", "model_preact_hl1.")
 # Other wrappers: a module that holds the network as `model`, a compiled one, or
 # Sequential(normaliser, network), whose "1." is not that of a bare sequence, as in "1.weight".
 WRAPPERS = re.compile(r"^(?:(?:module|model|_orig_mod)\.|1\.(?=\w+\.))+")
@@ -139,8 +142,10 @@ def _check_entry(form: StateDict, name: str, shape: tuple[int, ...]) -> None:
             "pass the network's own state dict, not the file that holds it."
         )
     if form.modules and module not in form.modules:
+        modules = ", ".join([*form.modules][:MAX_MODULES])
         raise UsageError(
-            f"entry {name!r}; the network has the modules {', '.join(form.modules)}: "
+            f"entry {name!r}; the network has the modules {modules}"
+            f"{', ...' if len(form.modules) > MAX_MODULES else ''}: "
             "rename the entry, or name another network."
         )
     if leaf == "weight" and len(shape) not in (1, 2, 4):

@@ -1,7 +1,9 @@
 """Recognises the network of a file of weights by its names, its shapes and its file name."""
 
+import inspect
+import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from cat_jax.data import Source
 from cat_jax.errors import UsageError
 from cat_jax.networks.record import MaskNet, Network, StateDict, every, record_of
 from cat_jax.runtime.registry import find
+from cat_jax.weights import zoo
 
 Entries = Mapping[str, np.ndarray]
 Constants = Mapping[str, tuple[float, ...]]  # {"mean": ..., "std": ...}, or {}.
@@ -19,18 +22,26 @@ Constants = Mapping[str, tuple[float, ...]]  # {"mean": ..., "std": ...}, or {}.
 AUTHORS_NAME = re.compile(r"(RN|WRN)_b_(\d+)_b1_(\d+)_e(\d+)_(cw|cent)")
 AUTHORS_NETWORKS = {"RN": "PreActResNet18", "WRN": "WideResNet"}
 AUTHORS_LOSSES = {"cw": "margin", "cent": "cross_entropy"}
+SIZES = ("num_classes", "depth", "widen_factor")  # Descriptions show them even as defaults.
 AUTHORS_DATA = {10: "cifar10", 100: "cifar100"}  # By the number of classes.
 
 
-def infer(entries: Entries, constants: Constants) -> nn.Module:
+def infer(
+    entries: Entries, constants: Constants, stated: Mapping[str, Any] | None = None
+) -> nn.Module:
     """The network of a state dict, by its names and shapes.
+
+    Arguments that names and shapes do not show have the value of public checkpoints with these
+    names: the activation is ReLU, or SiLU for DeepMind's.
 
     Args:
       entries: state dict without prefixes.
       constants: normalisation of the network; {} for none.
+      stated: arguments of the network that are known otherwise.
 
     Raises:
-      UsageError: if no network that is published in PyTorch has these names.
+      UsageError: if no network that is published in PyTorch has these names, or if public
+        checkpoints with these names have several values of an argument and none is stated.
     """
     record, form = _recognise(entries)
     if constants and "mean" not in record.takes:
@@ -47,7 +58,23 @@ def infer(entries: Entries, constants: Constants) -> nn.Module:
         arguments: dict[str, Any] = {"sees": "pair" if inputs == 2 * outputs else "sum"}
     else:
         arguments = {"num_classes": outputs}
-    return record.build(**constants, **arguments, **form.arguments(shapes))
+    arguments |= form.arguments(shapes) | (stated or {})
+    for name, values in form.unseen.items():
+        if name not in arguments and len(values) > 1:
+            raise UsageError(unstated(record.name, name, values))
+        arguments.setdefault(name, values[0])
+    return record.build(**(arguments | constants))
+
+
+def unstated(
+    network: str, name: str, values: Sequence[Any], *, is_from_config: bool = False
+) -> str:
+    """The error for a file that does not state an argument that changes its outputs."""
+    texts = " or ".join(f"{name}={value!r}" for value in values)
+    field = " or ".join(f"--config.classifier.{name}={value}" for value in values)
+    return f"it does not state whether {network} has {texts}, which changes its logits; " + (
+        f"add {field}." if is_from_config else "pass the network with the right one."
+    )
 
 
 def image_shape(entries: Entries) -> tuple[int, ...]:
@@ -66,10 +93,12 @@ def describe(network: nn.Module) -> str:
     record = record_of(network)
     if record is None:
         return type(network).__name__
-    arguments = record.arguments_of(network)
-    if arguments.get("activation") == "relu":
-        del arguments["activation"]
-    shown = [f"{name}={v}" for name, v in arguments.items() if name not in ("mean", "std")]
+    arguments, parameters = record.arguments_of(network), inspect.signature(record.make).parameters
+    shown = [
+        f"{name}={value}"
+        for name, value in arguments.items()
+        if name not in ("mean", "std") and (name in SIZES or value != parameters[name].default)
+    ]
     return f"{record.name}({', '.join(shown)})"
 
 
@@ -79,7 +108,7 @@ def describe_short(network: nn.Module) -> str:
     if record is None:
         return type(network).__name__
     values = [getattr(network, field) for field in record.fields if field not in record.bound]
-    sizes = [str(value) for value in values if isinstance(value, int)]
+    sizes = [str(value) for value in values if type(value) is int]
     return "-".join([record.name, *sizes])
 
 
@@ -100,6 +129,27 @@ def fields_of_file_name(file_name: str) -> dict[str, Any]:
         "attack.epsilon": f"{epsilon}/255",
         "attack.loss": AUTHORS_LOSSES[loss],
     }
+
+
+def unseen_arguments(network: nn.Module) -> Mapping[str, Sequence[Any]]:
+    """Arguments that files of the network do not show, with the values of public checkpoints."""
+    record = record_of(network)
+    return record.state_dict.unseen if record and record.state_dict else {}
+
+
+def arguments_of_file(path: pathlib.Path, entries: Entries) -> dict[str, Any]:
+    """Arguments of the network that the name of a file states: the authors' or RobustBench's."""
+    if AUTHORS_NAME.match(path.name):
+        return {"shortcut": "activated"}
+    try:
+        record, form = _recognise(entries)
+    except UsageError:
+        return {}
+    shapes = {name: value.shape for name, value in entries.items()}
+    if isinstance(record, MaskNet) or form.outputs(shapes) != zoo.NUM_CLASSES:
+        return {}
+    sizes = [str(value) for value in form.arguments(shapes).values() if type(value) is int]
+    return zoo.arguments(path, "-".join([record.name, *sizes]))
 
 
 def authors_constants(num_classes: int) -> Constants | None:

@@ -22,7 +22,12 @@ from cat_jax.storage import files
 CLASSIFIER, MASK_NET = "classifier", "mask_net"
 ANY = ""  # The part of a file that holds one network and does not name its part.
 TORCH_NAMES = {CLASSIFIER: "state_dict", MASK_NET: "state_dict_mask"}  # In files of the authors.
-OTHER_NAMES = ("model_state_dict", "model", "net")  # Classifiers in files of other programs.
+OTHER_NAMES = (
+    "model_state_dict",
+    "model",
+    "net",
+    "last",
+)  # Classifiers in files of other programs.
 ABOUT = "cat_jax"  # Entry with the description of the arrays.
 SUFFIXES = {"safetensors": ".safetensors", "torch": ".pth"}  # By --format.
 TORCH_SUFFIXES = (".pth", ".pt", ".pth.tar")
