@@ -138,6 +138,11 @@ def _set_data(config: ConfigDict) -> None:
     config.erasing = 0.0  # Probability that a rectangle of an image becomes 0 (Zhong et al. 2020).
     config.cutmix = 0.0  # Probability that an image gets a rectangle of another, and of its label.
 
+    # Generated or pseudo-labelled images beside the training split: an .npz file with `image`,
+    # uint8 [N, H, W, C], and `label`. An epoch has as many images as the training split.
+    config.extra_data = ConfigDict({"path": "", "share": 0.7})  # Share of each batch.
+    config.extra_data.fingerprint = ""  # Of the file's content; the command sets it.
+
 
 def _set_networks(config: ConfigDict) -> None:
     """Sets the networks (sec. 5.1), and how a step computes them."""

@@ -34,7 +34,8 @@ def banner(
     attack = config.attack
     parts = {
         "data": f"{_data(experiment, dataset)}; {num_train} training, {config.num_validation} "
-        f"validation and {len(dataset.test.labels)} test images",
+        f"validation and {len(dataset.test.labels)} test images"
+        + (f"; {extra}" if (extra := labels.extra_data(config)) else ""),
         "networks": f"classifier {config.classifier.name}"
         + (f", mask network {config.mask_net.name}" if has_mask else ""),
         "method": f"{config.variant}, {config.conventions} conventions, seed {config.seed}",

@@ -124,29 +124,38 @@ def prepare(
       UsageError: if the user has to change something; one line says what.
     """
     folder = RunFolder(workdir)
-    config = processes.from_first(lambda: _with_initial_weights(config, folder))
+    config = processes.from_first(lambda: _with_identities(config, folder))
     unresolved = processes.from_first(lambda: _settle(config, folder, needs_checkpoint))
     resolved = settings.resolve(unresolved)
     registry.import_plugins(resolved.plugins)
     dataset = data.load(resolved.dataset, resolved.data_dir)
     processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
+    if resolved.extra_data.path and not needs_checkpoint:
+        data.extra_images.load(resolved.extra_data.path, dataset.spec)  # To refuse others early.
     experiment = build_experiment(resolved, dataset.spec, jax.devices())
     robustness.check_size(experiment, dataset)
     return PreparedRun(experiment, dataset, folder, unresolved, needs_checkpoint)
 
 
-def _with_initial_weights(config: ConfigDict | None, folder: RunFolder) -> ConfigDict | None:
-    """The config with the fingerprint of the weights that training begins with.
+def _with_identities(config: ConfigDict | None, folder: RunFolder) -> ConfigDict | None:
+    """The config with the fingerprints of the weights and images that training takes from files.
 
-    A run that exists keeps its own, so that it resumes without them.
+    A run that exists keeps its own, so that it resumes without the weights, and is evaluated
+    without the images.
     """
-    if config is None or not config.init_from:
+    if config is None:
         return config
     config, existing = config.copy_and_resolve_references(), folder.config() or {}
-    if existing.get("init_from") == config.init_from:
-        config.init_weights = existing["init_weights"]
-    else:
-        config.init_weights = initial.identity(config.init_from)
+    if config.init_from:
+        if existing.get("init_from") == config.init_from:
+            config.init_weights = existing["init_weights"]
+        else:
+            config.init_weights = initial.identity(config.init_from)
+    if path := config.extra_data.path:
+        known = existing.get("extra_data", {})
+        is_known = known.get("path") == path
+        digits = known["fingerprint"] if is_known else data.extra_images.identity(path)
+        config.extra_data.fingerprint = digits
     return config
 
 

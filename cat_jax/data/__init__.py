@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cat_jax.data import cifar_images as cifar_images
 from cat_jax.data import digit_images as digit_images
+from cat_jax.data import extra_images as extra_images
 from cat_jax.data import mnist_images as mnist_images
 from cat_jax.data import own_images as own_images
 from cat_jax.data import synthetic_images as synthetic_images

@@ -17,7 +17,9 @@ import numpy as np
 from cat_jax.errors import UsageError
 
 
-def batch_indices(seed: int, step: int, num_examples: int, batch_size: int) -> np.ndarray:
+def batch_indices(
+    seed: int, step: int, num_examples: int, batch_size: int, stream: int = 0
+) -> np.ndarray:
     """The examples of the batch that training step `step` reads.
 
     Args:
@@ -25,6 +27,7 @@ def batch_indices(seed: int, step: int, num_examples: int, batch_size: int) -> n
       step: t, counted from 0.
       num_examples: N.
       batch_size: B, the global batch over all devices; it may exceed N.
+      stream: number of the order, 0 or more; those of one seed are independent.
 
     Returns:
       Indices into the training split, int64 [B], each in [0, N).
@@ -34,7 +37,7 @@ def batch_indices(seed: int, step: int, num_examples: int, batch_size: int) -> n
     epochs, places = np.divmod(np.arange(start, start + batch_size), num_examples)
     return np.concatenate(
         [
-            _permutation(seed, epoch, num_examples)[places[epochs == epoch]]
+            _permutation(seed, epoch, num_examples, stream)[places[epochs == epoch]]
             for epoch in range(int(epochs[0]), int(epochs[-1]) + 1)
         ]
     )
@@ -96,9 +99,10 @@ def padded_batches(num_examples: int, batch_size: int) -> Iterator[tuple[np.ndar
 
 
 @functools.lru_cache(maxsize=4)
-def _permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
+def _permutation(seed: int, epoch: int, num_examples: int, stream: int = 0) -> np.ndarray:
     """The order of one epoch, int64 [N]; read-only, because the next step reads it again."""
-    order = np.random.default_rng([seed, epoch]).permutation(num_examples)
+    entropy = [seed, epoch, stream] if stream else [seed, epoch]
+    order = np.random.default_rng(entropy).permutation(num_examples)
     order.setflags(write=False)
     return order
 

@@ -20,6 +20,8 @@ class Feed:
       num_devices: D, of all processes.
       device_positions: positions of this process's devices among them.
       steps_per_call: K, the most steps in one call of `step_fn`.
+      extra: images beside the training split, with an order of their own; None: none.
+      num_extra: number of extra images in a batch, spread evenly over its positions.
     """
 
     split: Split
@@ -28,6 +30,8 @@ class Feed:
     num_devices: int
     device_positions: Sequence[int]
     steps_per_call: int = 1
+    extra: Split | None = None
+    num_extra: int = 0
 
     def __call__(self, step: int, count: int = 1) -> dict[str, np.ndarray]:
         """Batch `step`; for several steps in one call those of `count` steps, [D, K, B/D, ...]."""
@@ -40,8 +44,26 @@ class Feed:
 
     def _batch(self, step: int) -> dict[str, np.ndarray]:
         """This process's part of batch `step`, split over its devices: [D, B/D, ...]."""
-        num_examples = len(self.split.labels)
-        indices = batch_indices(self.seed, step, num_examples, self.batch_size)
-        indices = indices.reshape(self.num_devices, -1)[list(self.device_positions)]
-        images, labels = self.split.images[indices], self.split.labels[indices]
+        indices, is_extra = (
+            array.reshape(self.num_devices, -1)[list(self.device_positions)]
+            for array in self._places(step)
+        )
+        images = np.empty((*indices.shape, *self.split.images.shape[1:]), np.uint8)
+        labels = np.empty(indices.shape, np.int32)
+        for split, places in ((self.split, ~is_extra), (self.extra, is_extra)):
+            if split is not None:
+                images[places] = split.images[indices[places]]
+                labels[places] = split.labels[indices[places]]
         return {"image": images, "label": labels}
+
+    def _places(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """For each position of batch `step` an index, and whether it is one of the extra images."""
+        counts = np.arange(self.batch_size + 1) * self.num_extra // self.batch_size
+        is_extra = np.diff(counts) > 0
+        indices = np.empty(self.batch_size, np.int64)
+        for stream, split in enumerate((self.split, self.extra)):
+            if split is not None:
+                places = is_extra == bool(stream)
+                order = (len(split.labels), int(places.sum()), stream)
+                indices[places] = batch_indices(self.seed, step, *order)
+        return indices, is_extra

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flax import linen as nn
+from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.checks import Finding
@@ -48,14 +49,21 @@ def attacked_run(
         "num_devices": checkpoint.meta.get("num_devices"),
         "sync_batch_norm": config.sync_batch_norm,
         "training": settings.training_conventions(config),
+        "extra_data": _extra_data(config),
     }
+
+
+def _extra_data(config: ConfigDict) -> Part | None:
+    """Share and fingerprint of the images beside the training split; None without any."""
+    extra = config.extra_data
+    return {"share": extra.share, "sha": extra.fingerprint} if extra.path else None
 
 
 def attacked_file(experiment: Experiment, dataset: data.Dataset, loaded: Loaded) -> Part:
     """The first part of a line for weights from a file, whose training is unknown."""
     names = (
         *("method", "variant", "seed", "checkpoint", "step", "conventions", "selection"),
-        *("num_devices", "sync_batch_norm", "training"),
+        *("num_devices", "sync_batch_norm", "training", "extra_data"),
     )
     file = {"name": loaded.file.name, "sha256": loaded.digest, "states": loaded.fields}
     return _attacked(experiment, dataset, trained=False) | dict.fromkeys(names) | {"file": file}

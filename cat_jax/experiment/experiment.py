@@ -175,6 +175,8 @@ def _check_sizes(config: ConfigDict, spec: data.Spec, num_devices: int) -> None:
             f"Batch size {config.batch_size} does not divide over {num_devices} devices{parts}; "
             f"set config.batch_size to a multiple of {divisor}."
         )
+    if config.extra_data.path:
+        data.extra_images.number(config.extra_data.share, config.batch_size)
     if config.num_validation >= spec.num_train:
         raise UsageError(
             f"config.num_validation is {config.num_validation}; {config.dataset} has "

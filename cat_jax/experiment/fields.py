@@ -18,6 +18,7 @@ from cat_jax.experiment.limits import (
     NONE_OR_SEVERAL,
     PROBABILITY,
     RADIUS,
+    SHARE,
     START,
     SWITCH,
     UNION,
@@ -90,6 +91,9 @@ FIELDS: dict[str, Field] = {
     "erasing": Field(PROBABILITY, TRAINING),
     "cutmix": Field(PROBABILITY, TRAINING),
     "augment": Field(one_of("none", "crop_flip", "crop_flip_zero"), TRAINING),
+    "extra_data.path": Field(NAME, NOTHING),  # Because the images have a fingerprint.
+    "extra_data.share": Field(SHARE, TRAINING),
+    "extra_data.fingerprint": Field(NAME, TRAINING, derived=True),
     # Networks.
     "classifier.name": Field(NAME, BOTH),
     "classifier.mean": Field(numbers(), BOTH),

@@ -16,6 +16,19 @@ def comparable(conditions: Conditions) -> dict[str, Any]:
     return {name: value for name, value in conditions.items() if name not in NOT_COMPARED}
 
 
+def extra_data(config: Mapping[str, Any]) -> str:
+    """ "70% of each batch from 1m.npz (SHA-256 0123456789ab)"; "" without extra data.
+
+    Args:
+      config: a resolved config, as a ConfigDict or as in config.json.
+    """
+    extra = config.get("extra_data") or {}
+    if not extra.get("path"):
+        return ""
+    file = extra["path"].rpartition("/")[2]
+    return f"{100 * extra['share']:g}% of each batch from {file} (SHA-256 {extra['fingerprint']})"
+
+
 def radius(epsilon: float) -> str:
     """ "0.15", or "8/255" where the radius is a number of grey levels."""
     text = radius_text(epsilon)

@@ -66,6 +66,7 @@ def _are_epochs(values: tuple[Any, ...]) -> bool:
 
 
 PROBABILITY = Limit((int, float), lambda x: 0 <= x <= 1, "expected a probability, from 0 to 1")
+SHARE = Limit((int, float), lambda x: 0 < x < 1, "expected a share above 0 and below 1")
 ABOVE_0 = Limit((int, float), lambda x: 0 < x <= MAX_NUMBER, "expected a number above 0")
 # Because the checks of a classifier compare images with one another.
 NONE_OR_SEVERAL = Limit(

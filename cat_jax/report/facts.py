@@ -27,6 +27,7 @@ def facts(config: Config, run: Mapping[str, Records], *, is_trained: bool) -> di
         "Network": config["classifier"]["name"],
     }
     if is_trained:
+        parts["Data"] += f"; {extra}" if (extra := labels.extra_data(config)) else ""
         parts["Network"] += _mask_network(config)
         parts |= {
             "Method": f"{config['variant']}, {config['conventions']} conventions, seed "

@@ -8,6 +8,7 @@ import pathlib
 from typing import Any
 
 import jax
+from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.errors import NonFiniteLoss, UsageError
@@ -70,6 +71,24 @@ def train(
             ) from error
 
 
+def _extra(config: ConfigDict, dataset: data.Dataset) -> tuple[data.Split | None, int]:
+    """The images beside the training split, and their number in a batch.
+
+    Raises:
+      UsageError: if they are not those that the run was created with.
+    """
+    path, expected = config.extra_data.path, config.extra_data.fingerprint
+    if not path:
+        return None, 0
+    images, actual = data.extra_images.load(path, dataset.spec), data.extra_images.identity(path)
+    if actual != expected:
+        raise UsageError(
+            f"config.extra_data: the images of {path} changed: their fingerprint was {expected} "
+            f"and is {actual}; use another workdir."
+        )
+    return images, data.extra_images.number(config.extra_data.share, config.batch_size)
+
+
 class _Run:
     """Data, folders and helpers of one run; only `loop` changes the state."""
 
@@ -92,7 +111,7 @@ class _Run:
         self.validator = Validator(experiment, dataset, held_out, devices)
         self.feed = data.Feed(
             *(self.split, config.seed, config.batch_size, len(devices)),
-            *(processes.places(devices), experiment.steps_per_call),
+            *(processes.places(devices), experiment.steps_per_call, *_extra(config, dataset)),
         )
         self.average_norm = None
         if experiment.average is not None and config.average.batch_norm == "recomputed":

@@ -26,7 +26,8 @@ TEMPLATE = """# {title}
 
 ## Data
 
-{dataset}, whose SHA-256 begins with {data_sha}, and no additional data; {held_out}. The checkpoint
+{dataset}, whose SHA-256 begins with {data_sha}, and {extra};
+{held_out}. The checkpoint
 is `{checkpoint}` of step {step}.
 
 ## Method
@@ -118,6 +119,7 @@ def card(
         files="\n".join(f"    {digest}  {path.name}" for path, digest in sums.items()),
         dataset=config.dataset,
         data_sha=results[0]["attacked"]["data_sha"] if results else "unknown",
+        extra=labels.extra_data(config) or "no additional data",
         held_out=f"{config.num_validation} training images were held out, and `best` was chosen on "
         f"the {config.selection} split"
         if config.num_validation

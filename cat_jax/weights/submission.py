@@ -114,7 +114,7 @@ def _info(run: Trained, cascade: Mapping[str, Line]) -> dict[str, Any]:
     paper = PAPER if run.config.method.name == "cat" else dict.fromkeys(PAPER, "")
     return {
         **{field: paper[field] for field in ("link", "name", "authors")},
-        "additional_data": False,
+        "additional_data": bool(run.config.extra_data.path),
         "number_forward_passes": 1,
         "dataset": run.config.dataset,
         "venue": paper["venue"],
