@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flax import linen as nn
-from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.checks import Finding
@@ -49,13 +48,13 @@ def attacked_run(
         "num_devices": checkpoint.meta.get("num_devices"),
         "sync_batch_norm": config.sync_batch_norm,
         "training": settings.training_conventions(config),
-        "extra_data": _extra_data(config),
+        "extra_data": _extra_data(experiment),
     }
 
 
-def _extra_data(config: ConfigDict) -> Part | None:
+def _extra_data(experiment: Experiment) -> Part | None:
     """Share and fingerprint of the images beside the training split; None without any."""
-    extra = config.extra_data
+    extra = experiment.config.extra_data
     return {"share": extra.share, "sha": extra.fingerprint} if extra.path else None
 
 

@@ -8,7 +8,6 @@ import pathlib
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
 from cat_jax import data
 from cat_jax.errors import NonFiniteLoss, UsageError
@@ -71,13 +70,14 @@ def train(
             ) from error
 
 
-def _extra(config: ConfigDict, dataset: data.Dataset) -> tuple[data.Split | None, int]:
+def _extra(experiment: Experiment, dataset: data.Dataset) -> tuple[data.Split | None, int]:
     """The images beside the training split, and their number in a batch.
 
     Raises:
       UsageError: if they are not those that the run was created with.
     """
-    path, expected = config.extra_data.path, config.extra_data.fingerprint
+    settings, batch_size = experiment.config.extra_data, experiment.config.batch_size
+    path, expected = settings.path, settings.fingerprint
     if not path:
         return None, 0
     images, actual = data.extra_images.load(path, dataset.spec), data.extra_images.identity(path)
@@ -86,7 +86,7 @@ def _extra(config: ConfigDict, dataset: data.Dataset) -> tuple[data.Split | None
             f"config.extra_data: the images of {path} changed: their fingerprint was {expected} "
             f"and is {actual}; use another workdir."
         )
-    return images, data.extra_images.number(config.extra_data.share, config.batch_size)
+    return images, data.extra_images.number(settings.share, batch_size)
 
 
 class _Run:
@@ -111,7 +111,7 @@ class _Run:
         self.validator = Validator(experiment, dataset, held_out, devices)
         self.feed = data.Feed(
             *(self.split, config.seed, config.batch_size, len(devices)),
-            *(processes.places(devices), experiment.steps_per_call, *_extra(config, dataset)),
+            *(processes.places(devices), experiment.steps_per_call, *_extra(experiment, dataset)),
         )
         self.average_norm = None
         if experiment.average is not None and config.average.batch_norm == "recomputed":
