@@ -127,7 +127,9 @@ def get_config() -> ConfigDict:
 
 def _set_data(config: ConfigDict) -> None:
     """Sets the data. Sizes are numbers of examples."""
-    config.dataset = "digits"  # digits, mnist, cifar10, cifar100, synthetic; own: your images.
+    # digits, mnist, cifar10, cifar100, tiny_imagenet, synthetic; own: your images; tfds:NAME: what
+    # tensorflow_datasets has prepared, such as tfds:svhn_cropped.
+    config.dataset = "digits"
     # Folder of prepared data sets; "" is $CAT_JAX_DATA, or else ~/tensorflow_datasets. With own, a
     # folder of images or an .npz file.
     config.data_dir = ""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from cat_jax.data.archives import DATA_DIR, ENVIRONMENT
-from cat_jax.data.prepare import preparable, prepare
+from cat_jax.data.prepare import find, preparable, prepare
 from cat_jax.errors import UsageError
 
 
@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--dataset", required=True, metavar="NAME", help=", ".join(preparable()))
+    parser.add_argument(
+        "--dataset", required=True, metavar="NAME", help=f"{', '.join(preparable())}, tfds:NAME"
+    )
     parser.add_argument(
         "--data_dir",
         default="",
@@ -35,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--source", metavar="FOLDER", help="folder with the original archives")
     options = parser.parse_args(arguments)
     try:
-        archives = preparable().get(options.dataset)
-        before = archives and archives.find(options.data_dir)
+        before = find(options.dataset, options.data_dir)
         path = prepare(options.dataset, options.data_dir, options.source)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -4,15 +4,17 @@ The file of a data set registers its record. So do modules of users.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 
 import numpy as np
 
+from cat_jax.data import tfds_datasets
 from cat_jax.data.archives import Archives
 from cat_jax.data.splits import Dataset, Loaded, Split, fingerprint
 from cat_jax.errors import UsageError
-from cat_jax.runtime.registry import Record, find, records_of
+from cat_jax.runtime.registry import Record, find, records_of, register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,8 @@ def load(name: str, data_dir: str = "") -> Dataset:
     """The data set of a name.
 
     Args:
-      name: name of a registered data set, such as "digits" or "cifar10".
+      name: name of a registered data set, such as "digits" or "cifar10", or "tfds:NAME" for one
+        that tensorflow_datasets has prepared in data_dir.
       data_dir: folder of prepared data sets, by default the one that the environment variable
         CAT_JAX_DATA names, or else ~/tensorflow_datasets. For `own`, the images themselves.
 
@@ -52,10 +55,22 @@ def load(name: str, data_dir: str = "") -> Dataset:
             f"config.dataset is {name!r}, a path; for your images write "
             f"--config.dataset=own --config.data_dir={name}"
         )
-    class_names, train, test = find(Source, "config.dataset", name).load(data_dir)
+    class_names, train, test = find_source(name).load(data_dir)
     for split, examples in (("train", train), ("test", test)):
         check_split(f"{name}'s {split} split", examples, len(class_names))
     return Dataset(name, tuple(class_names), train, test, fingerprint(train, test))
+
+
+def find_source(name: str) -> Source:
+    """The record of a data set, of "tfds:NAME" too.
+
+    Raises:
+      UsageError: if there is none.
+    """
+    if name.startswith(tfds_datasets.PREFIX) and name not in records_of(Source):
+        read = functools.partial(tfds_datasets.load, name.removeprefix(tfds_datasets.PREFIX))
+        register(Source(name, read))
+    return find(Source, "config.dataset", name)
 
 
 def check_split(name: str, split: Split, num_classes: int) -> None:

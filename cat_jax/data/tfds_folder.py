@@ -83,7 +83,7 @@ def read(
 def _digest(folder: Path, split: str) -> str:
     """SHA-256 of the names and bytes of a split's files, as hexadecimal digits."""
     digest = hashlib.sha256()
-    for file in sorted(folder.glob(f"{folder.parent.name}-{split}.array_record*")):
+    for file in sorted(folder.glob(f"*-{split}.array_record*")):
         digest.update(file.name.encode())
         with open(file, "rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
@@ -107,17 +107,17 @@ def _decode(folder: Path, split: str, shape: tuple[int, int, int]) -> tuple[np.n
         keys = range(start, min(start + 1000, len(source)))
         for i, record in zip(keys, source.__getitems__(keys), strict=True):
             feature = tf_example_pb2.Example.FromString(record).features.feature
-            images[i] = _decode_png(feature["image"].bytes_list.value[0], shape)
+            images[i] = _pixels(feature["image"].bytes_list.value[0], shape)
             labels[i] = feature["label"].int64_list.value[0]
     return images, labels
 
 
-def _decode_png(png: bytes, shape: tuple[int, int, int]) -> np.ndarray:
-    """The pixels of a PNG, uint8 [H, W, C]."""
+def _pixels(encoded: bytes, shape: tuple[int, int, int]) -> np.ndarray:
+    """The pixels of a PNG or JPEG, uint8 [H, W, C]."""
     from PIL import Image
 
     height, width, channels = shape
-    with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
+    with Image.open(io.BytesIO(encoded), formats=("PNG", "JPEG")) as image:
         form = (image.size, image.mode)
         expected = ((width, height), "L" if channels == 1 else "RGB")
         if form != expected:

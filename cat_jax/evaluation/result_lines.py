@@ -70,7 +70,7 @@ def attacked_file(experiment: Experiment, dataset: data.Dataset, loaded: Loaded)
 
 def _attacked(experiment: Experiment, dataset: data.Dataset, *, trained: bool) -> Part:
     config = experiment.config
-    records: list[Record] = [records_of(data.Source)[config.dataset]]
+    records: list[Record] = [data.find_source(config.dataset)]
     records.append(records_of(Classifier)[config.classifier.name])
     if trained:
         records.append(records_of(MaskNet)[config.mask_net.name])

@@ -11,6 +11,8 @@ SPECS = {
     "wrn_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "awp_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "preact_cifar100": data.Spec((32, 32, 3), 100, 50_000),
+    "svhn": data.Spec((32, 32, 3), 10, 73_257),
+    "tiny_imagenet": data.Spec((64, 64, 3), 200, 100_000),
 }
 MODULES = {name: importlib.import_module(f"cat_jax.configs.{name}") for name in SPECS}
 VARIANTS = [(name, variant) for name in SPECS for variant in MODULES[name].VARIANTS]
