@@ -64,6 +64,8 @@ def test_another_network_and_weights_that_changed_are_refused(finished, tmp_path
     config = small_runs.quick_config(init_from=str(tmp_path / "absent"))
     with pytest.raises(UsageError, match="absent"):
         prepare(config, tmp_path / "run")
+    with pytest.raises(UsageError, match=r"activation=silu, the run trains one with relu; set"):
+        initial.adopt({}, loaded(SmallCNN(activation="silu")), SmallCNN())
     state = None
     with pytest.raises(UsageError, match=r"changed: their fingerprint was 0123 and is"):
         initial.begin(state, own.network, str(finished), "0123")

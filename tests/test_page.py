@@ -81,6 +81,10 @@ def test_accuracies_by_class_are_means_of_the_flags(finished_run):
         mean = sum(row.num_images * getattr(row, name) for row in rows) / 64
         assert mean == pytest.approx(line["outcome"]["accuracy"])
     assert '<table class="classes">' in page.page(workdir)
+    caption = per_class.per_class(workdir, results).caption
+    lowest, highest = (choose(row.robust for row in rows) for choose in (min, max))
+    assert f"Under attack: {100 * lowest:.1f}% of" in caption
+    assert f"to {100 * highest:.1f}% of" in caption
 
 
 def test_a_later_evaluation_at_a_larger_radius_is_not_the_headline(finished_run):

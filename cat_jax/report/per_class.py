@@ -84,11 +84,18 @@ def per_class(workdir: pathlib.Path, results: Sequence[Line]) -> PerClass | None
         rows.append(Row(name, int(chosen.sum()), *accuracies))
     halves = [_half_interval(row) for row in rows]
     caption = f"Natural accuracy, and accuracy under {labels.attack(pair[1]['conditions'])}. "
+    low, high = (choose(rows, key=lambda row: row.robust) for choose in (min, max))
+    caption += f"Under attack: {_share(low)} to {_share(high)}. "
     caption += f"95% intervals reach up to {100 * max(halves):.0f} points to each side."
     if len(rows) > MAX_CLASSES:
         rows = sorted(rows, key=lambda row: row.robust)[:MAX_CLASSES]
         caption += f" The {MAX_CLASSES} classes with the lowest robust accuracy."
     return PerClass(rows, caption)
+
+
+def _share(row: Row) -> str:
+    """ "21.0% of cat"."""
+    return f"{100 * row.robust:.1f}% of {row.name}"
 
 
 def _half_interval(row: Row) -> float:

@@ -12,7 +12,7 @@ from cat_jax.errors import UsageError
 from cat_jax.step.state import TrainState, variables_of
 from cat_jax.storage import paths
 from cat_jax.types import PyTree
-from cat_jax.weights import Loaded, describe, trained
+from cat_jax.weights import Loaded, describe, recognition, trained
 from cat_jax.weights.loading import fingerprint
 
 logger = logging.getLogger(__name__)
@@ -81,6 +81,13 @@ def adopt(variables: PyTree, loaded: Loaded, classifier: nn.Module) -> tuple[PyT
             raise UsageError(
                 f"config.init_from: {loaded.file} normalises images with {name} {list(stated)}, "
                 f"the run with {list(wanted)}; set config.classifier.{name}, or normalize=False."
+            )
+    for name in recognition.unseen_arguments(classifier):
+        stated, wanted = (getattr(net, name, None) for net in (loaded.network, classifier))
+        if stated != wanted:
+            raise UsageError(
+                f"config.init_from: {loaded.file} holds a network with {name}={stated}, the run "
+                f"trains one with {wanted}; set config.classifier.{name}."
             )
     given, own = _by_path(loaded.variables), _by_path(variables)
     differing = {path for path in own if path in given and given[path].shape != own[path].shape}
