@@ -151,5 +151,5 @@ def _map(file: Path, stream: BinaryIO, info: zipfile.ZipInfo) -> np.ndarray:
         raise ValueError(f"{info.filename} is cut short")
     if not size:
         return np.empty(shape, dtype)
-    order = "F" if is_fortran else "C"
-    return np.memmap(file, dtype, "r", stream.tell(), shape, order)
+    place = stream.tell()
+    return np.memmap(file, dtype, "r", place, shape, order="F" if is_fortran else "C")

@@ -83,11 +83,11 @@ def adopt(variables: PyTree, loaded: Loaded, classifier: nn.Module) -> tuple[PyT
                 f"the run with {list(wanted)}; set config.classifier.{name}, or normalize=False."
             )
     for name in recognition.unseen_arguments(classifier):
-        stated, wanted = (getattr(net, name, None) for net in (loaded.network, classifier))
-        if stated != wanted:
+        theirs, ours = (getattr(net, name, None) for net in (loaded.network, classifier))
+        if theirs != ours:
             raise UsageError(
-                f"config.init_from: {loaded.file} holds a network with {name}={stated}, the run "
-                f"trains one with {wanted}; set config.classifier.{name}."
+                f"config.init_from: {loaded.file} holds a network with {name}={theirs}, the run "
+                f"trains one with {ours}; set config.classifier.{name}."
             )
     given, own = _by_path(loaded.variables), _by_path(variables)
     differing = {path for path in own if path in given and given[path].shape != own[path].shape}

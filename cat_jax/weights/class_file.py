@@ -20,6 +20,8 @@ CLASS = '''"""{network}, trained by cat_jax {version} on {dataset}: {method}.
     model = load("{file}")  # Images [B, C, H, W] in [0, 1] -> logits [B, K].
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional

@@ -110,9 +110,9 @@ def load(
             raise UsageError(fit.unknown_normalisation(network, is_from_config=is_given))
         fit.check_unseen(network, stated, fields)
         variables = pytorch_names.from_state_dict(network, entries)
-    fields = by_name | content.about.get("config", {})
+    training = by_name | content.about.get("config", {})
     digest = weight_files.digest(path)
-    return Loaded(network, jax.tree.map(_array, variables), path, digest, fields)
+    return Loaded(network, jax.tree.map(_array, variables), path, digest, training)
 
 
 def _states_normalisation(fields: Collection[str] | None) -> bool:

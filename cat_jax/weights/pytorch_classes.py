@@ -4,6 +4,8 @@ Exports copy these classes into a file that needs no cat_jax, so each class uses
 the classes before it.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -142,7 +144,7 @@ class ResNet18(nn.Module):
 
     def build(
         self,
-        block: type[nn.Module],
+        block: Any,
         sizes: tuple[int, ...],
         num_classes: int,
         inputs: int,

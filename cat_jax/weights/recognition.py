@@ -58,12 +58,12 @@ def infer(
         arguments: dict[str, Any] = {"sees": "pair" if inputs == 2 * outputs else "sum"}
     else:
         arguments = {"num_classes": outputs}
-    arguments |= form.arguments(shapes) | (stated or {})
+    arguments |= form.arguments(shapes) | dict(stated or {})
     for name, values in form.unseen.items():
         if name not in arguments and len(values) > 1:
             raise UsageError(unstated(record.name, name, values))
         arguments.setdefault(name, values[0])
-    return record.build(**(arguments | constants))
+    return record.build(**(arguments | dict(constants)))
 
 
 def unstated(
