@@ -125,14 +125,12 @@ class WideResNet(nn.Module):
             raise UsageError(f"depth={self.depth}; expected 6n + 4 with n >= 1, such as 28 or 34.")
         x = WideConv(16, name="conv1")(normalize(images, self.mean, self.std))
         x, act = cast(x, self.dtype), ACTIVATIONS[self.activation]
-        make = functools.partial(
-            WideStage,
-            **dict(blocks=blocks, axis_name=self.axis_name, remat=self.remat),
-            **dict(activation=self.activation, pads=self.pads),
-        )
+        inside: dict[str, Any] = dict(axis_name=self.axis_name, remat=self.remat, blocks=blocks)
+        inside |= dict(activation=self.activation, pads=self.pads)
         for i, (width, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
             features = width * self.widen_factor
-            x = make(features=features, stride=stride, name=f"block{i}")(x, train)
+            stage = WideStage(features=features, stride=stride, **inside, name=f"block{i}")
+            x = stage(x, train)
         x = act(BatchNorm(self.axis_name, name="bn1")(x, train=train))
         x = jnp.mean(x, (1, 2), images.dtype)
         check_choice("head", self.head, HEADS)
