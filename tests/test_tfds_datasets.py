@@ -14,7 +14,7 @@ from PIL import Image
 
 from cat_jax import data
 from cat_jax.cli.prepared import prepare
-from cat_jax.data import tiny_imagenet
+from cat_jax.data import tiny_imagenet_images as tiny_imagenet
 from cat_jax.data.__main__ import main
 from cat_jax.data.prepare import prepare as prepare_data
 from cat_jax.errors import UsageError

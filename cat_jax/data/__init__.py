@@ -13,7 +13,7 @@ from cat_jax.data import extra_images as extra_images
 from cat_jax.data import mnist_images as mnist_images
 from cat_jax.data import own_images as own_images
 from cat_jax.data import synthetic_images as synthetic_images
-from cat_jax.data import tiny_imagenet as tiny_imagenet
+from cat_jax.data import tiny_imagenet_images as tiny_imagenet_images
 from cat_jax.data.batches import Clock as Clock
 from cat_jax.data.batches import batch_indices as batch_indices
 from cat_jax.data.batches import padded_batches as padded_batches
