@@ -20,7 +20,7 @@ class Feed:
       num_devices: D, of all processes.
       device_positions: positions of this process's devices among them.
       steps_per_call: K, the most steps in one call of `step_fn`.
-      extra: images beside the training split, with an order of their own; None: none.
+      extra: images beside the training split, in their own order; None: none.
       num_extra: number of extra images in a batch, spread evenly over its positions.
     """
 
