@@ -45,7 +45,9 @@ def test_what_its_blocks_name_is_there(page):
 
 def test_the_page_on_data_names_the_archives_that_are_read():
     named = {
-        name for page in PAGES for name in re.findall(r"[\w-]+\.(?:(?:tar\.)?gz|zip)\b", page.read_text())
+        name
+        for page in PAGES
+        for name in re.findall(r"[\w-]+\.(?:(?:tar\.)?gz|zip)\b", page.read_text())
     }
     for dataset, archives in preparable().items():
         assert named & archives.checksums.keys(), dataset
