@@ -28,6 +28,7 @@ WIDE = {
     "classifier.mean": (0.5,) * 3,
     "classifier.std": (0.2,) * 3,
 }
+PREACT = {"classifier.name": "PreActResNet18"}
 # Another value of each field that an evaluation depends on.
 OTHERS = {
     "seed": 1,
@@ -37,6 +38,10 @@ OTHERS = {
     "classifier.std": (0.3,) * 3,
     "classifier.depth": 10,
     "classifier.widen_factor": 2,
+    "classifier.activation": "silu",
+    "classifier.shortcut": "input",
+    "classifier.last_norm": False,
+    "classifier.head": "cosine",
     "classifier.normalize": False,
     "test.norm": "l2",
     "test.epsilon": "0.05",
@@ -77,7 +82,8 @@ DECIDING = [path for path, field in FIELDS.items() if field.affects & EVALUATION
 
 @pytest.mark.parametrize("path", [path for path in DECIDING if path != "plugins"])
 def test_a_field_that_decides_a_number_changes_a_key(path):
-    assert keys(**{path: OTHERS[path]}) != keys()
+    network = PREACT if path in ("classifier.shortcut", "classifier.last_norm") else {}
+    assert keys(**network, **{path: OTHERS[path]}) != keys(**network)
 
 
 def test_a_field_that_decides_nothing_changes_no_key():

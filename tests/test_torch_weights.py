@@ -22,7 +22,7 @@ def state_dict():
 @pytest.mark.parametrize(
     "network, entries, message",
     [
-        ("ResNet50", {}, "the network is 'ResNet50'; available: .*PreActResNet18"),
+        ("ResNet34", {}, "the network is 'ResNet34'; available: .*PreActResNet18"),
         ("SmallCNN", {"epoch": 3}, "entry 'epoch'; expected <module>.<leaf>.*own state dict"),
         ("ResNet18", {"conv1.gamma": np.ones(3)}, "entry 'conv1.gamma'; expected"),
         ("SmallCNN", {"13.weight": np.ones((3, 3))}, "entry '13.weight'; the network has.*0, 2"),
