@@ -57,9 +57,9 @@ def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
     return list(named.values())
 
 
-def evaluation_curves(config: ConfigDict) -> list[tuple[NamedAttack, list[float]]]:
+def evaluation_curves(config: ConfigDict, num_pixels: int) -> list[tuple[NamedAttack, list[float]]]:
     """The attacks of accuracy against epsilon and their radii, if `config.evaluation` asks."""
-    return [(_build(listed, None), radii) for listed, radii in suites.curves(config)]
+    return [(_build(listed, None), radii) for listed, radii in suites.curves(config, num_pixels)]
 
 
 def _build(listed: Listed, after: NamedAttack | None) -> NamedAttack:

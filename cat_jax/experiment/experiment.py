@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -128,7 +129,7 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         _augment(config),
         average,
         evaluation_attacks(config),
-        evaluation_curves(config),
+        evaluation_curves(config, math.prod(spec.image_shape)),
         "corruptions" in suites.words(config.evaluation),
     )
 

@@ -6,6 +6,7 @@ JAX.
 
 import ast
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -128,15 +129,22 @@ def listed(config: ConfigDict) -> list[Listed]:
     return list(attacks.values())
 
 
-def curves(config: ConfigDict) -> list[tuple[Listed, list[float]]]:
+def curves(config: ConfigDict, num_pixels: int) -> list[tuple[Listed, list[float]]]:
     """The attacks of accuracy against epsilon and their radii, if `config.evaluation` names them.
 
-    FMN finds the accuracy at all radii in one run, and APGD checks it at some of them.
+    FMN finds the accuracy at all radii in one run, and APGD checks it at some of them. In an
+    L-infinity ball the first step of FMN leads as far as a corner of the ball of the tests.
+
+    Args:
+      config: a resolved config.
+      num_pixels: H W C of the images.
     """
     if not {"curve", "paper"} & set(words(config.evaluation)):
         return []
-    arguments = dict(epsilon=config.test.epsilon, norm=config.test.norm, num_steps=100)
-    fmn = Listed(lines.CURVE, "fmn", arguments, queries=101)
+    arguments: dict[str, Any] = dict(epsilon=config.test.epsilon, norm=config.test.norm)
+    arguments["num_steps"] = 100
+    longest = config.test.epsilon * math.sqrt(num_pixels) if config.test.norm == "linf" else 1.0
+    fmn = Listed(lines.CURVE, "fmn", arguments | dict(step_size=longest), queries=101)
     apgd = Listed(lines.MARKS, "apgd", arguments, queries=_forward_passes("apgd", arguments))
     return [(fmn, _radii(config.test, CURVE_SHARES)), (apgd, _radii(config.test, MARK_SHARES))]
 
