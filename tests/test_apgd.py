@@ -14,13 +14,8 @@ from jax.tree_util import Partial
 from slow_cases import slow
 
 from cat_jax import attacks, losses, objectives
-from cat_jax.attacks.apgd import (
-    adversarial_logit_ratio,
-    apgd,
-    apgd_t,
-    checked_apgd,
-    targeted_loss,
-)
+from cat_jax.attacks.apgd import apgd, apgd_t, checked_apgd
+from cat_jax.attacks.apgd_losses import adversarial_logit_ratio, targeted_loss
 from cat_jax.attacks.apgd_runs import window_lengths
 from cat_jax.attacks.targets import likeliest_wrong
 from cat_jax.errors import UsageError

@@ -14,7 +14,7 @@ from cat_jax.attacks import NamedAttack
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import evaluate
-from cat_jax.experiment import labels, settings, suites
+from cat_jax.experiment import attack_words, labels, settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 
 KEY = jax.random.key(0)
@@ -153,7 +153,7 @@ def test_progress_shows_a_line_for_each_attack(capsys):
     ],
 )
 def test_commas_between_arguments_end_no_word(words, expected):
-    assert suites.words(words) == expected
+    assert attack_words.words(words) == expected
 
 
 def test_conditions_of_an_attack_with_arguments_are_the_arguments():

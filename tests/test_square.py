@@ -16,11 +16,11 @@ from slow_cases import slow
 from cat_jax.attacks.square import (
     BREAKPOINTS,
     last_proposals,
-    propose,
     square,
     square_with_queries,
     window_sides,
 )
+from cat_jax.attacks.square_search import propose
 from cat_jax.errors import UsageError
 from cat_jax.types import DEVICES
 

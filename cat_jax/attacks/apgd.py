@@ -1,16 +1,12 @@
 """Auto-PGD: projected gradient ascent that chooses its own step sizes (Croce & Hein 2020)."""
 
-import functools
-import logging
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jax import lax
 
-from cat_jax import losses, objectives
-from cat_jax.attacks.apgd_l1 import run_l1
-from cat_jax.attacks.apgd_runs import Ascent, choose, run
+from cat_jax import objectives
+from cat_jax.attacks.apgd_restarts import all_runs
+from cat_jax.attacks.apgd_runs import Ascent
 from cat_jax.attacks.arguments import (
     PixelRange,
     as_pixel_range,
@@ -18,15 +14,11 @@ from cat_jax.attacks.arguments import (
     check_norm,
     check_share,
 )
-from cat_jax.attacks.balls import BALLS
 from cat_jax.attacks.callables import as_loss
 from cat_jax.attacks.entry import Entry
-from cat_jax.attacks.starts import per_example_keys, uniform_noise
-from cat_jax.attacks.targets import Targets, as_targets, likeliest_wrong, succeeds, towards
+from cat_jax.attacks.targets import Targets, as_targets, towards
 from cat_jax.errors import UsageError
-from cat_jax.types import Array, LogitsFn, Loss, Views
-
-logger = logging.getLogger(__name__)
+from cat_jax.types import Array, LogitsFn, Loss
 
 
 def apgd(
@@ -128,14 +120,6 @@ def apgd_t(
     return checked_apgd(logits_fn, images, labels, key, **hyper, **kwargs).adversarial
 
 
-def adversarial_logit_ratio(logits: Views, labels: Array) -> Array:
-    """DLR of x' (Croce & Hein 2020). For two classes it warns and returns the margin."""
-    if logits.adversarial.shape[-1] >= 3:
-        return losses.logit_ratio(logits.adversarial, labels)
-    logger.warning("DLR needs three classes and got two: the margin takes its place.")
-    return losses.margin(logits.adversarial, labels)
-
-
 def checked_apgd(
     logits_fn: LogitsFn,
     images: Array,
@@ -170,105 +154,5 @@ def checked_apgd(
     hyper |= dict(pixel_range=as_pixel_range(pixel_range), norm=norm)
     hyper["is_targeted"] = classes is not None
     classes = labels if classes is None else classes
-    ascent = _apgd(entry.logits_fn, loss, entry.images, classes, key, **hyper)
+    ascent = all_runs(entry.logits_fn, loss, entry.images, classes, key, **hyper)
     return ascent._replace(adversarial=entry.result(ascent.adversarial))
-
-
-@functools.partial(
-    jax.jit,
-    static_argnames="num_steps num_restarts num_targets pixel_range norm is_targeted".split(),
-)
-def _apgd(
-    logits_fn: LogitsFn,
-    loss: Loss | None,
-    images: Array,
-    labels: Array,
-    key: Array,
-    *,
-    epsilon: Array | float,
-    num_steps: int,
-    num_restarts: int,
-    num_targets: int,
-    rho: Array | float,
-    start: Array | None,
-    pixel_range: PixelRange,
-    norm: str,
-    is_targeted: bool,
-) -> Ascent:
-    if norm == "l1":  # Because JAX cannot differentiate loops with traced lengths.
-        logits_fn, loss, images, epsilon, start = lax.stop_gradient(
-            (logits_fn, loss, images, epsilon, start)
-        )
-    epsilon = jnp.asarray(epsilon, images.dtype)
-    natural = logits_fn(images)
-    likeliest = likeliest_wrong(natural, labels, num_targets)
-    num_runs = num_restarts * (len(likeliest) if loss is None else 1)
-    if start is not None:
-        if jnp.shape(start) not in (images.shape, (num_runs, *images.shape)):
-            raise UsageError(
-                f"start has the shape {list(jnp.shape(start))}; expected that of the images, "
-                f"{list(images.shape)}, or one such for each of the {num_runs} runs."
-            )
-        start = jnp.broadcast_to(start, (num_runs, *images.shape)).astype(images.dtype)
-
-    def run_again(number: Array, previous: Ascent) -> Ascent:
-        def evaluate(candidate: Array) -> tuple[Array, tuple[Array, Array]]:
-            logits = logits_fn(candidate)
-            if loss is None:
-                values = targeted_loss(logits, labels, likeliest[number // num_restarts])
-            else:
-                values = loss(Views(natural=natural, adversarial=logits), labels)
-            values = values.astype(images.dtype)
-            return jnp.sum(values), (values, succeeds(logits, labels, is_targeted))
-
-        begin = start[number] if start is not None else _begin(key, number, images, epsilon, norm)
-        gradient = jax.grad(evaluate, has_aux=True)
-        if norm == "l1":
-            ascent = run_l1(gradient, images, begin, epsilon, num_steps, pixel_range)
-        else:
-            ascent = run(gradient, images, begin, epsilon, num_steps, rho, pixel_range, norm)
-        return jax.tree.map(functools.partial(choose, previous.fooled), previous, ascent)
-
-    lowest = jnp.full(labels.shape, -jnp.inf, images.dtype)
-    untouched = Ascent(images, succeeds(natural, labels, is_targeted), lowest, images)
-    return lax.stop_gradient(lax.fori_loop(0, num_runs, run_again, untouched))
-
-
-def targeted_loss(logits: Array, labels: Array, targets: Array) -> Array:
-    """The loss that `apgd_t` ascends: targeted DLR, for two or three classes a margin.
-
-    Args:
-      logits: [B, K].
-      labels: true classes, integers [B].
-      targets: wrong classes, integers [B].
-
-    Returns:
-      [B]
-    """
-    if (num_classes := logits.shape[-1]) >= 4:
-        return losses.targeted_logit_ratio(logits, labels, targets)
-    logger.warning(
-        "Targeted DLR needs four classes and got %d: the margin of target and true class takes "
-        "its place.",
-        num_classes,
-    )
-    of_target, of_true = (jnp.take_along_axis(logits, c[:, None], -1) for c in (targets, labels))
-    return (of_target - of_true)[:, 0]
-
-
-def _begin(key: Array, number: Array, images: Array, epsilon: Array, norm: str) -> Array:
-    """The start of run `number`; each example draws t from its own key.
-
-    On the surface of the ball: x + epsilon t / |t|, with t from U(-1, 1), in L2 from N(0, 1). In L1
-    x + t with t from N(0, 1), which the run moves into the ball.
-    """
-    keys = per_example_keys(key, len(images))
-    fresh = jax.vmap(functools.partial(jax.random.fold_in, data=number))(keys)
-    if norm == "linf":
-        noise = uniform_noise(fresh, images)
-    else:
-        shape, dtype = images.shape[1:], images.dtype
-        noise = jax.vmap(lambda k: jax.random.normal(k, shape, dtype))(fresh)
-    if norm == "l1":
-        return images + noise
-    return images + epsilon * noise / BALLS[norm].length(noise)

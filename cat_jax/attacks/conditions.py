@@ -11,7 +11,8 @@ from typing import Any, cast
 import numpy as np
 
 from cat_jax import objectives
-from cat_jax.attacks.apgd import adversarial_logit_ratio, apgd, apgd_t
+from cat_jax.attacks.apgd import apgd, apgd_t
+from cat_jax.attacks.apgd_losses import adversarial_logit_ratio
 from cat_jax.attacks.arguments import check_radius
 from cat_jax.attacks.ddn import ddn
 from cat_jax.attacks.fmn import fmn

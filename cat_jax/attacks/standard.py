@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 
-from cat_jax.attacks.apgd import adversarial_logit_ratio, apgd, apgd_t
+from cat_jax.attacks.apgd import apgd, apgd_t
+from cat_jax.attacks.apgd_losses import adversarial_logit_ratio
 from cat_jax.attacks.arguments import PixelRange, as_pixel_range, check_count, check_norm
 from cat_jax.attacks.compose import Whole, union
 from cat_jax.attacks.entry import Entry

@@ -23,8 +23,9 @@ from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.attacked_batch import ApplyFn
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.results import Place, Result, before
-from cat_jax.experiment import suites
+from cat_jax.experiment.attack_words import words
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
+from cat_jax.experiment.listed_attack import STANDARD_QUERIES
 from cat_jax.types import Array, LogitsFn
 
 
@@ -37,7 +38,7 @@ def evaluate(
     suite: str | Sequence[NamedAttack] = "standard",
     epsilon: float,
     norm: str = "linf",
-    num_queries: int = suites.STANDARD_QUERIES,
+    num_queries: int = STANDARD_QUERIES,
     batch_size: int = 250,
     workdir: str | pathlib.Path | None = None,
     keep_images: bool = False,
@@ -116,7 +117,7 @@ def _attacks(suite: str, epsilon: float, norm: str, num_queries: int) -> list[Na
     """The attacks of the words of a suite."""
     others = {"curve": "`Evaluator.curve` has the radii", "corruptions": "`data.corrupt` has them"}
     for word, instead in others.items():
-        if word in suites.words(suite):
+        if word in words(suite):
             raise UsageError(f"The suite has {word!r}; expected attacks: {instead}.")
     check_radius(norm, epsilon=epsilon)
     test: dict[str, Any] = default.get_config().test.to_dict()

@@ -16,15 +16,14 @@ from cat_jax.data import Split, padded_batches
 from cat_jax.evaluation import results
 from cat_jax.evaluation.attacked_batch import ApplyFn, attack_batch
 from cat_jax.evaluation.images import (
-    Images,
     distances_of,
     excess_of,
-    natural_images,
     open_images,
     to_bytes,
 )
-from cat_jax.evaluation.results import UNKNOWN, Place, Record, Result
+from cat_jax.evaluation.results import Place, Record, Result
 from cat_jax.evaluation.smaller_radii import within
+from cat_jax.evaluation.unfinished import missing_images, skip_fooled
 from cat_jax.runtime import activities, processes
 from cat_jax.storage import provenance
 from cat_jax.types import DEVICES, Array, PyTree
@@ -168,8 +167,8 @@ class Evaluator:
         is_new = images is not None and images.is_new
         blank = results.unknown(split.labels, indices)
         record = processes.from_first(lambda: results.read(job.place, blank, images_lost=is_new))
-        _skip_fooled(record, split, before, images)
-        seconds_before, missing = record.seconds, _missing(record, images)
+        skip_fooled(record, split, before, images)
+        seconds_before, missing = record.seconds, missing_images(record, images)
         num_done = len(split.labels) - len(missing)
         for positions, count in padded_batches(len(missing), job.size):
             padded, new = missing[positions], missing[positions][:count]
@@ -237,25 +236,3 @@ def _all_or(indices: np.ndarray | None, split: Split) -> np.ndarray:
 
 def _add(on_batch: Callable[[int], object], num_before: int, num_done: int) -> None:
     on_batch(num_before + num_done)
-
-
-def _skip_fooled(
-    record: Record, split: Split, before: Result | None, images: Images | None
-) -> None:
-    """Writes into a record, and into `images`, the images that the previous attack has fooled."""
-    if before is None:
-        return
-    fooled = ~before.flags
-    record.flags[fooled] = 0
-    if images is None:
-        return
-    new = np.flatnonzero(fooled & ~record.stored)
-    earlier, dtype = before.adversarial, images.array.dtype
-    images.put(new, natural_images(split, new, dtype) if earlier is None else earlier[new])
-    record.stored[new] = True
-
-
-def _missing(record: Record, images: Images | None) -> np.ndarray:
-    """Indices of the images whose flags, or whose adversarial images, are missing."""
-    unknown = record.flags == UNKNOWN
-    return np.flatnonzero(unknown if images is None else unknown | ~record.stored)

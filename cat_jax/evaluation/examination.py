@@ -1,22 +1,19 @@
 """Attacks and checks each set of weights as a config asks."""
 
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 
 from cat_jax import checks, data
 from cat_jax.attacks.named import NamedAttack
-from cat_jax.checks import Finding
-from cat_jax.evaluation import result_lines
+from cat_jax.evaluation import classifier_checks, result_lines
 from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.evaluator import Evaluator
+from cat_jax.evaluation.examined import Examined, Weights
 from cat_jax.evaluation.other_images import corruptions
 from cat_jax.evaluation.result_lines import Part
 from cat_jax.evaluation.results import Place, Result, before
@@ -26,34 +23,8 @@ from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes, terminal
 from cat_jax.storage import lines, provenance
 from cat_jax.storage.run_folder import RunFolder
-from cat_jax.types import PyTree
 
 CURVE_IMAGES = 1000  # For accuracy against epsilon: intervals of at most 3 points to each side.
-
-
-class Weights(NamedTuple):
-    """The variables of a classifier to attack, and their description in results.
-
-    Attributes:
-      variables: parameters and running statistics.
-      attacked: first part of the lines of results.
-      name: name of the checkpoint or file, for progress bars.
-    """
-
-    variables: PyTree
-    attacked: Part
-    name: str
-
-
-class Examined(NamedTuple):
-    """Lines of results.jsonl and checks.jsonl."""
-
-    results: list[Part]
-    checks: list[Part]
-
-    def of(self, attacked: Part) -> "Examined":
-        """The same lines for a checkpoint that has the same weights under another name."""
-        return Examined(*([line | {"attacked": attacked} for line in part] for part in self))
 
 
 class Examination:
@@ -69,7 +40,7 @@ class Examination:
     ) -> None:
         config, classes = experiment.config, dataset.test.labels
         self.attacks = experiment.attacks
-        self._classifier, self._seed = experiment.classifier, config.seed
+        self._seed = config.seed
         self._settings, self._folder = config.test, folder
         self._indices = data.balanced(classes, config.test.num_examples, config.test.subset_seed)
         self._test, self._split = dataset.test, dataset.test.take(self._indices)
@@ -215,41 +186,17 @@ class Examination:
             for finding in (attacks_stay_in_ball(results), *checks.compare(flags, conditions))
         ]
         common = self._common(len(self._indices))
+        arguments = (self._experiment, self._split, self._folder, weights, common, origin)
+        examined = classifier_checks.examine(*arguments)
         return [
             result_lines.check_line(weights.attacked, conditions | common, finding, origin)
-            for conditions, finding in [*compared, *self._examine(weights, common, origin)]
+            for conditions, finding in [*compared, *examined]
         ]
 
     def _compared(self, weights: Weights, attacks: Sequence[Mapping[str, Any]]) -> Part:
         """Labels of the attacks that a check compares, and names of their records."""
         stems = [self._place(weights, conditions).record.stem for conditions in attacks]
         return {"attacks": dict(zip(labels.attacks(attacks), stems, strict=True))}
-
-    def _examine(self, weights: Weights, common: Part, origin: Part) -> list[tuple[Part, Finding]]:
-        """Checks the classifier itself on a few images: (conditions, finding) of each check."""
-        number = min(self._settings.num_checked, len(self._indices))
-        if number < 2:
-            return []
-        sample = self._split.take(data.balanced(self._split.labels, number, 0))
-        # The checks attack in the largest L-infinity ball inside the ball of the tests.
-        size = sample.images[0].size
-        inside = {"linf": 1.0, "l2": math.sqrt(size), "l1": size}[self._settings.norm]
-        epsilon = min(self._settings.epsilon / inside, 1.0)
-        conditions = {"norm": "linf", "epsilon": epsilon, "num_checked": number}
-        line = {"attacked": weights.attacked, "conditions": conditions | common}
-        findings = processes.from_first(
-            lambda: result_lines.findings_of_same_code(self._folder, line, origin)
-        )
-        if not findings:
-            with terminal.Progress(f"{weights.name} checks", 1, "batch"):
-                findings = checks.examine(
-                    Partial(self._classifier.apply, weights.variables),
-                    data.to_unit(jnp.asarray(sample.images)),
-                    jnp.asarray(sample.labels),
-                    jax.random.key(self._seed),
-                    epsilon=epsilon,
-                )
-        return [(conditions, finding) for finding in findings]
 
 
 def _round(conditions: Mapping[str, Any]) -> dict[str, Any]:

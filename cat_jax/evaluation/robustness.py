@@ -14,7 +14,8 @@ import numpy as np
 from cat_jax import data, weights
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import masks, result_lines
-from cat_jax.evaluation.examination import Examination, Examined, Weights
+from cat_jax.evaluation.examination import Examination
+from cat_jax.evaluation.examined import Examined, Weights
 from cat_jax.evaluation.transfer import Source
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.runtime import processes

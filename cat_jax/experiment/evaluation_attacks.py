@@ -12,7 +12,7 @@ from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
 from cat_jax.experiment import suites
-from cat_jax.experiment.suites import Listed
+from cat_jax.experiment.listed_attack import Listed
 from cat_jax.runtime.registry import EvaluationAttack, plugins_of, records_of
 from cat_jax.types import Array
 
