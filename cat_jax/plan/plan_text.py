@@ -47,9 +47,9 @@ def describe(plan: Plan, num_steps: int) -> str:
     if seconds := plan.least_seconds:
         parts = ", ".join(f"{name} {1e3 * x:.3g} ms" for name, x in seconds.items())
         lines.append(f"  at least {1e3 * max(seconds.values()):.3g} ms: {parts}")
-        if plan.name == "training step":
-            total = duration(num_steps * max(seconds.values()))
-            lines.append(f"  at least {total} for {num_steps} steps")
+        total = num_steps * max(seconds.values())
+        if plan.name == "training step" and total >= 1:
+            lines.append(f"  at least {duration(total)} for {num_steps} steps")
     return "\n".join(lines)
 
 
