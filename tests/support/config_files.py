@@ -10,6 +10,7 @@ SPECS = {
     "preact_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "wrn_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "awp_cifar10": data.Spec((32, 32, 3), 10, 50_000),
+    "generated_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "preact_cifar100": data.Spec((32, 32, 3), 100, 50_000),
     "svhn": data.Spec((32, 32, 3), 10, 73_257),
     "tiny_imagenet": data.Spec((64, 64, 3), 200, 100_000),
