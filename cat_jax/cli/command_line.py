@@ -36,9 +36,7 @@ MODE = flags.DEFINE_enum(
     ["train", "evaluate", "verify"],
     "train (default), evaluate, or verify (find damaged files).",
 )
-INIT_FROM = flags.DEFINE_string(
-    "init_from", None, "Train from the weights of this run or file, not from random ones."
-)
+INIT_FROM = flags.DEFINE_string("init_from", None, "Train from the weights of this run or file.")
 WEIGHTS = flags.DEFINE_string("weights", None, "With --mode=evaluate: attack this file of weights.")
 TRANSFER_FROM = flags.DEFINE_list(
     "transfer_from", [], "With --mode=evaluate: attack with images of these runs too."
