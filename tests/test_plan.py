@@ -176,4 +176,5 @@ def test_a_step_of_cat_its_evaluation_and_what_fits(monkeypatch):
     lines = list(plan_text.fit(config, *places))
     sizes = [int(size) for size in re.findall(r"batch (\d+)$", "\n".join(lines), re.M)]
     assert sizes and all(2 <= size < 64 and size % 2 == 0 for size in sizes)
-    assert "batch 64: num_parts=2" in "\n".join(lines)
+    monkeypatch.setattr(plan_text, "usable_memory", lambda target: step.peak)
+    assert "  remat=False, batch 64: num_parts=1" in list(plan_text.fit(config, *places))

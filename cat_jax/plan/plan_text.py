@@ -7,6 +7,7 @@ import jax
 from ml_collections import ConfigDict
 
 from cat_jax import data
+from cat_jax.errors import UsageError
 from cat_jax.experiment.experiment import Experiment
 from cat_jax.plan import fitting, step_plan
 from cat_jax.plan.step_plan import Plan, usable_memory
@@ -70,7 +71,7 @@ def fit(
         yield f"\nThe memory of {target.name} is not known, so nothing limits the batch."
         return
     yield "\nwhat fits"
-    for remat in (False, True):
+    for remat in (False, True) if _can_recompute(config, spec, devices) else (False,):
         size = fitting.largest_batch(
             functools.partial(peak, remat, 1), memory, config.batch_size, number
         )
@@ -80,3 +81,12 @@ def fit(
             functools.partial(peak, remat, batch_size=config.batch_size), memory, parts
         )
         yield f"  remat={remat}, batch {config.batch_size}: num_parts={fewest or 'none'}"
+
+
+def _can_recompute(config: ConfigDict, spec: data.Spec, devices: list[jax.Device]) -> bool:
+    """Whether both networks have blocks that a backward pass can compute again."""
+    try:
+        step_plan.experiment_for(config, spec, devices, remat=True)
+    except UsageError:
+        return False
+    return True
