@@ -193,6 +193,7 @@ def attack_on_the_plain_function(name):
     return ATTACKS[name](load(checkpoint(0)), *batch(), KEY, epsilon=EPSILON)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [a if a == "pgd" else pytest.param(a, marks=pytest.mark.slow) for a in ATTACKS]
 )

@@ -58,6 +58,7 @@ def test_noise_has_its_published_size():
     assert {*np.unique(impulses)} == {0, 128, 255}
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_the_image_and_not_of_its_place():
     order = np.array([4, 2, 0, 5, 1, 3])
     for kind in ("gaussian_noise", "motion_blur"):

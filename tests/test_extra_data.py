@@ -140,6 +140,7 @@ def test_a_share_that_leaves_one_kind_alone_is_refused():
             settings.resolve(small_runs.quick_config(**{"extra_data.share": share}))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_a_run_resumes_bitwise_and_refuses_other_images(tmp_path):
     dataset = data.load("synthetic")

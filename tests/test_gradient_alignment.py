@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from cat_jax.attacks.starts import uniform_noise
 from cat_jax.step.gradient_alignment import misalignment
@@ -62,6 +63,7 @@ def test_value_in_closed_form_and_gradient_by_differences(float64):
         np.testing.assert_allclose(gradient[layer][index], slope, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_does_not_turn_costs_nothing_and_a_zero_one_neither():
     """Two classes and one linear layer: every gradient has the direction of one vector."""
 

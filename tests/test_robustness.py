@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import small_runs
 from jax.tree_util import Partial
-from slow_cases import slow
 
 from cat_jax import checks, data
 from cat_jax.cli import modes
@@ -228,8 +227,9 @@ def test_findings_are_computed_again_only_by_other_code_or_under_other_condition
     assert len(examined) == 5, "what is not committed may be anything"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
-@pytest.mark.parametrize("kind, dtype", [slow("float32", np.float32), ("uint8", np.uint8)])
+@pytest.mark.parametrize("kind, dtype", [("float32", np.float32), ("uint8", np.uint8)])
 def test_saved_images_break_what_they_are_said_to_break(workdir, kind, dtype):
     overrides = {"evaluation": "pgd20,apgd_ce", "test.save_adversarial": kind}
     config = small_runs.config(**SHORT, **overrides)

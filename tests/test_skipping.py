@@ -72,6 +72,7 @@ def test_one_bad_device_makes_all_of_them_skip():
             np.testing.assert_array_equal(shard.data, state.classifier.params)
 
 
+@pytest.mark.slow
 def test_skipped_steps_change_nothing_and_are_counted_also_across_a_resume(
     made, tmp_path, monkeypatch, caplog
 ):

@@ -110,6 +110,7 @@ def test_the_function_is_the_union_of_the_four_and_many_classes_need_no_message(
         assert np.sum((np.asarray(result.flags) != 1) & ~broken) <= 2, name
 
 
+@pytest.mark.slow
 def test_a_second_checkpoint_is_not_compiled_again(float64, double):
     net, variables, (images, labels) = double
     names = {}

@@ -15,7 +15,7 @@ from absl import flags
 from config_files import SPECS
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from paper_runs import ACCURACIES, CAT_CENT, CAT_CW, make, write_lines
-from slow_cases import all_slow_but, slow
+from slow_cases import all_slow_but
 
 from cat_jax import data
 from cat_jax.cli import command_line
@@ -102,9 +102,10 @@ def flags_as_before():
     flags.FLAGS.unparse_flags()
 
 
+@pytest.mark.slow
 # ml_collections loads config files in a way that Python 3.12 deprecates.
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-@pytest.mark.parametrize("scale", [slow(1.0), 0.05, slow(0.001)])
+@pytest.mark.parametrize("scale", [1.0, 0.05, 0.001])
 def test_every_command_is_understood(scale, monkeypatch, flags_as_before):
     """Of all tables, whole and scaled, each with the config and the seed of its row."""
     query = Query([], "run s", None, scale)

@@ -163,6 +163,7 @@ def _linear(matrix, images):
     return 10 * images.reshape(len(images), -1) @ matrix
 
 
+@pytest.mark.slow
 def test_the_check_fires_on_a_masked_classifier_and_on_no_honest_one():
     """Rounded pixels have no gradient; images that were found on a plain classifier need none."""
     images, classes, source = digits_and_linear(0)

@@ -67,11 +67,8 @@ def with_recipe_parts(config):
 @pytest.mark.parametrize(
     "name, variant",
     [
-        ("preact_cifar10", "every part"),
-        *[
-            pytest.param(name, variant, marks=() if (name, variant) == FAST else pytest.mark.slow)
-            for name, variant in VARIANTS
-        ],
+        pytest.param(name, variant, marks=() if (name, variant) == FAST else pytest.mark.slow)
+        for name, variant in [("preact_cifar10", "every part"), *VARIANTS]
     ],
 )
 def test_a_step_depends_neither_on_the_devices_nor_on_an_interruption(float64, name, variant):

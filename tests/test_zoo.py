@@ -139,6 +139,7 @@ def test_the_activation_of_a_config_is_checked_too(tmp_path):
     assert weights.load(file, network).network == network
 
 
+@pytest.mark.slow
 def test_an_entry_is_known_by_the_folder_in_which_robustbench_stores_it(tmp_path):
     fast = networks.PreActResNet18(shortcut="input", last_norm=False)
     folder = tmp_path / "models" / "cifar10" / "Linf"
