@@ -194,9 +194,7 @@ def attack_on_the_plain_function(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [a if a == "pgd" else pytest.param(a, marks=pytest.mark.slow) for a in ATTACKS]
-)
+@pytest.mark.parametrize("name", ATTACKS)
 def test_same_weights_give_the_same_images_and_one_compilation_serves_all(framework, name):
     images, labels = batch()
     logits_fn = framework.logits_fn(checkpoint(0))

@@ -102,8 +102,8 @@ def flags_as_before():
     flags.FLAGS.unparse_flags()
 
 
-@pytest.mark.slow
 # ml_collections loads config files in a way that Python 3.12 deprecates.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 @pytest.mark.parametrize("scale", [1.0, 0.05, 0.001])
 def test_every_command_is_understood(scale, monkeypatch, flags_as_before):
