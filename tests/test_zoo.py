@@ -124,7 +124,7 @@ def test_a_file_that_fits_two_networks_is_not_guessed(tmp_path):
     with pytest.raises(UsageError, match=message):
         modes.evaluate_file(config, tmp_path / "new", str(file))
     assert weights.load(file, network, fields=["shortcut"]).network == network
-    authors = save(tmp_path / "RN_b_5_b1_01_e8_cw.safetensors", entries | constants)
+    authors = save(tmp_path / "RN_b_5_b1_01_e8_cw.safetensors", entries)  # Without constants.
     assert weights.load(authors).network == network.clone(shortcut="activated")
     with pytest.raises(UsageError, match=r"shortcut='activated', expected 'input'; set that of"):
         weights.load(authors, network)

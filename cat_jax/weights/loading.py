@@ -132,9 +132,7 @@ def _open(part: Part, authors: str) -> tuple[Entries, Constants | None]:
     if constants:
         identity = not any(constants["mean"]) and all(s == 1 for s in constants["std"])
         return entries, {} if identity else constants
-    if authors and isinstance(network := infer(entries, {}), named(authors).module_class or ()):
-        return entries, recognition.authors_constants(network.num_classes)  # type: ignore[attr-defined]
-    return entries, None
+    return entries, recognition.authors_constants(entries, authors) if authors else None
 
 
 def _rebuild(about: Mapping[str, Any]) -> nn.Module | None:

@@ -152,9 +152,16 @@ def arguments_of_file(path: pathlib.Path, entries: Entries) -> dict[str, Any]:
     return zoo.arguments(path, "-".join([record.name, *sizes]))
 
 
-def authors_constants(num_classes: int) -> Constants | None:
-    """Mean and std by which the authors' CIFAR networks normalise images; None for others."""
-    if num_classes not in AUTHORS_DATA:
+def authors_constants(entries: Entries, network: str) -> Constants | None:
+    """Mean and std by which the authors' CIFAR networks normalise images; None for others.
+
+    Args:
+      entries: state dict without prefixes.
+      network: name of the authors' network that the name of the file states.
+    """
+    record, form = _recognise(entries)
+    num_classes = form.outputs({name: value.shape for name, value in entries.items()})
+    if record.name != network or num_classes not in AUTHORS_DATA:
         return None
     source = find(Source, "the data set", AUTHORS_DATA[num_classes])
     return {"mean": source.mean, "std": source.std}
