@@ -55,6 +55,13 @@ def test_a_batch_has_exactly_its_share_and_an_epoch_every_image_once():
     np.testing.assert_array_equal(labels, (number - 100 * (number >= 100)) % 10)
 
 
+def test_float_images_of_a_users_data_set_stay_floats():
+    split = data.Split(np.linspace(0, 1, 12 * 12).reshape(12, 2, 2, 3), np.arange(12))
+    batch = feed(split=split, extra=None, num_extra=0)(0)
+    assert batch["image"].dtype == np.float64
+    np.testing.assert_array_equal(batch["image"][0], split.images[batch["label"][0]])
+
+
 def test_the_order_depends_on_the_seed_and_the_step_alone():
     np.testing.assert_array_equal(feed()(7)["image"], feed()(7)["image"])
     orders = {tuple(values(feed(seed=seed)(0))) for seed in (0, 1)}

@@ -48,8 +48,9 @@ class Feed:
             array.reshape(self.num_devices, -1)[list(self.device_positions)]
             for array in self._places(step)
         )
-        images = np.empty((*indices.shape, *self.split.images.shape[1:]), np.uint8)
-        labels = np.empty(indices.shape, np.int32)
+        shape = *indices.shape, *self.split.images.shape[1:]
+        images = np.empty(shape, self.split.images.dtype)
+        labels = np.empty(indices.shape, self.split.labels.dtype)
         for split, places in ((self.split, ~is_extra), (self.extra, is_extra)):
             if split is not None:
                 images[places] = split.images[indices[places]]
