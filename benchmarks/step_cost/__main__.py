@@ -26,6 +26,9 @@ FLAGS = flags.FlagValues()  # Of its own: those of training mean nothing here.
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Config file and variant, as for training.", flag_values=FLAGS
 )
+PLUGIN = flags.DEFINE_multi_string(
+    "plugin", [], "Your module with a network, method or data set.", flag_values=FLAGS
+)
 STEPS = flags.DEFINE_integer(
     "steps", 5, "How often each is timed.", lower_bound=1, flag_values=FLAGS
 )
@@ -50,7 +53,7 @@ def main() -> None:
         backend.check_devices()
         if CONFIG.value is None:
             raise UsageError("--config is missing; name one: --config=configs/digits.py:cat_cw.")
-        overrides = [word for word in sys.argv[1:] if word.startswith("--config")]
+        overrides = [word for word in sys.argv[1:] if word.startswith(("--config", "--plugin"))]
         found = {"command": overrides, **measure(CONFIG.value, STEPS.value, PHASES.value)}
         found["summary"] = table.summary(found)
         print(table.text(found))
