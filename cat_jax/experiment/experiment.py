@@ -115,7 +115,8 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
     steps_per_call = min(config.steps_per_dispatch, config.log_every, config.save_every, num_steps)
     trained = for_training(config, classifier), for_training(config, mask_net)
     phases = Phases(method, *trained, theta_tx, phi_tx, config.num_parts)
-    step = _step(config, phases, average, steps_per_call)
+    augment = _augment(config)
+    step = _step(config, phases, augment, average, steps_per_call)
     return Experiment(
         config,
         num_steps,
@@ -127,7 +128,7 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         mask_net,
         method,
         phases,
-        _augment(config),
+        augment,
         average,
         evaluation_attacks(config),
         evaluation_curves(config, math.prod(spec.image_shape)),
@@ -136,7 +137,11 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
 
 
 def _step(
-    config: ConfigDict, phases: Phases, average: Schedule | None, steps_per_call: int
+    config: ConfigDict,
+    phases: Phases,
+    augment: data.Augment,
+    average: Schedule | None,
+    steps_per_call: int,
 ) -> StepFn:
     """The training step of these phases."""
     step = make_train_step(
@@ -145,7 +150,7 @@ def _step(
         phases.mask_net,
         phases.classifier_tx,
         phases.mask_tx,
-        _augment(config),
+        augment,
         num_parts=phases.num_parts,
         cutmix=config.cutmix,
         average=average,

@@ -22,8 +22,8 @@ def extra_data(config: Mapping[str, Any]) -> str:
     Args:
       config: a resolved config, as a ConfigDict or as in config.json.
     """
-    extra = config.get("extra_data") or {}
-    if not extra.get("path"):
+    extra = config["extra_data"]
+    if not extra["path"]:
         return ""
     file = extra["path"].rpartition("/")[2]
     return f"{100 * extra['share']:g}% of each batch from {file} (SHA-256 {extra['fingerprint']})"
