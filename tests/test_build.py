@@ -19,6 +19,8 @@ from cat_jax.experiment.experiment import build_experiment
 from cat_jax.experiment.method import build_attack, build_method
 from cat_jax.experiment.network import build_networks
 from cat_jax.experiment.optimizer import build_optimizer
+from cat_jax.training.timetable import Timetable
+from cat_jax.types import MixedLabels, Views
 
 NO_MASK = {"mask_net.name": "OnesMask"}
 # Tracing takes a second to ten: the fast tests trace each variant on some network.
@@ -169,6 +171,18 @@ def test_the_radius_of_the_attack_and_its_step_warm_up_together():
         np.testing.assert_allclose(grown, [value / 16, value / 2, value, value, value], rtol=1e-6)
 
 
+@pytest.mark.parametrize("conventions", ["warmup", "released"])
+def test_at_on_mnist_validates_within_the_first_epoch_at_the_full_radius(conventions):
+    """So that a run that stays at one class warns of it there."""
+    config = mnist.get_config("at")
+    config.conventions = conventions
+    config = settings.resolve(config)
+    sizes = (60000 - config.num_validation, config.batch_size, config.save_every)
+    timetable = Timetable(22000, *sizes, config.validation.every_epochs)
+    first = next(step for step in range(1, 22000) if timetable.validates_at(step))
+    assert config.attack.warmup_epochs <= timetable.epoch(first) < 1
+
+
 @pytest.mark.parametrize(
     "settings_, steps, kept",
     [
@@ -239,6 +253,16 @@ def test_weight_decay_is_of_what_it_says(decay, decayed):
     zeros = jax.tree.map(jnp.zeros_like, params)
     updates, _ = tx.update(zeros, tx.init(params), params)
     assert {n for n in params if np.any(updates[n])} == decayed
+
+
+def test_a_method_without_a_mask_network_takes_mixed_images():
+    config = small_runs.quick_config(cutmix=0.5)
+    method = build_method(settings.resolve(config), data.Clock(80, 10))
+    labels = MixedLabels(jnp.array([0, 1]), jnp.array([1, 1]), jnp.array([0.75, 0.25]))
+    logits = Views(natural=jnp.log(jnp.array([[0.2, 0.8], [0.2, 0.8]])))
+    losses = [-0.75 * np.log(0.2) - 0.25 * np.log(0.8), -np.log(0.8)]
+    np.testing.assert_allclose(method.classifier_loss(logits, labels), losses, rtol=1e-6)
+    np.testing.assert_array_equal(method.mask_loss(logits, labels), 0.0)
 
 
 def test_the_friendly_attacks_tau_follows_the_epochs():

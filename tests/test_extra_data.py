@@ -1,6 +1,7 @@
 """Extra images: exact share, order as a function of the step, mapped from the disk, refusals."""
 
 import chex
+import jax
 import numpy as np
 import pytest
 import small_runs
@@ -149,25 +150,30 @@ def test_a_share_that_leaves_one_kind_alone_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
-def test_a_run_resumes_bitwise_and_refuses_other_images(tmp_path):
+def test_a_run_resumes_bitwise_on_any_devices_and_refuses_other_images(tmp_path, monkeypatch):
+    """With mixed and erased images. Plain training, because no attack then turns on rounding."""
     dataset = data.load("synthetic")
     path = tmp_path / "more.npz"
     np.savez(path, image=dataset.train.images[:40], label=dataset.train.labels[:40])
 
-    def run(folder, num_steps):
+    def config_of(num_steps):
         fields = {"extra_data.path": str(path), "extra_data.share": 0.25, "evaluation": "none"}
-        config = small_runs.quick_config(num_steps=num_steps, **fields)
-        assert modes.train(config, tmp_path / folder)
+        return small_runs.quick_config(num_steps=num_steps, cutmix=0.5, erasing=0.5, **fields)
+
+    def run(folder, num_steps):
+        assert modes.train(config_of(num_steps), tmp_path / folder)
         newest = checkpoint.newest(tmp_path / folder / "checkpoints" / "last")
         return checkpoint.restore_arrays(newest)
 
     complete = run("complete", 4)
     run("resumed", 2)
     chex.assert_trees_all_equal(run("resumed", 4), complete)
-    config = small_runs.quick_config(
-        num_steps=4, **{"extra_data.path": str(path), "extra_data.share": 0.25}
-    )
-    prepared = prepare(config, tmp_path / "resumed")
+    with monkeypatch.context() as patch:
+        devices = jax.devices()
+        assert len(devices) == 4
+        patch.setattr(jax, "devices", lambda: devices[:1])
+        chex.assert_trees_all_close(run("one_device", 4), complete, rtol=1e-4, atol=1e-5)
+    prepared = prepare(config_of(4), tmp_path / "resumed")
     newest = checkpoint.newest(tmp_path / "resumed" / "checkpoints" / "last")
     attacked = result_lines.attacked_run(prepared.experiment, prepared.dataset, "last", newest)
     assert attacked["extra_data"] == {"share": 0.25, "sha": extra_images.identity(str(path))}

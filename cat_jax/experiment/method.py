@@ -80,12 +80,14 @@ def build_method(config: ConfigDict, clock: data.Clock) -> Method:
     if config.method.grad_align:
         penalty = _grad_align(config, mixed(objectives.adversarial_cross_entropy))
         method = dataclasses.replace(method, penalty=penalty)
+    if not masked:
+        method = methods.without_mask(method)
     losses = mixed(method.classifier_loss), mixed(method.mask_loss)
     method = dataclasses.replace(method, classifier_loss=losses[0], mask_loss=losses[1])
     if gamma := config.awp.gamma:
         begun = after((config.awp.warmup_epochs,))
         method = dataclasses.replace(method, weight_perturbation=lambda step: gamma * begun(step))
-    return method if masked else methods.without_mask(method)
+    return method
 
 
 def _grad_align(config: ConfigDict, loss: Loss) -> Penalty:
