@@ -88,6 +88,30 @@ def test_plain_training_is_not_warned_of_weakness():
     assert checks.warnings(weak, num_examples=1000, num_classes=10, adversarial=False) == []
 
 
+def test_weakness_is_expected_while_the_radius_grows():
+    """Validations attack at the final radius."""
+    weak = [CHANCE | {"epoch": epoch, "fgsm": 0.4} for epoch in (1, 2, 3, 4)]
+    arguments = dict(num_examples=1000, num_classes=10, warmup_epochs=2)
+    assert checks.warnings(weak[:1], **arguments) == []
+    assert [text[:12] for text in checks.warnings(weak[:3], **arguments)] == ["Accuracy is "]
+    texts = checks.warnings(weak, **arguments)
+    assert "has been at chance" in texts[0] and "40.0% under FGSM" in texts[1]
+
+
+@pytest.mark.parametrize(
+    "kwargs, remedy, absent",
+    [
+        ({}, "grow from 0 (--config.conventions=warmup", "longer"),
+        ({"warmup_epochs": 0.5}, "grow for longer than 0.5 epochs (config.attack.warm", "from 0"),
+        ({"adversarial": False}, "In another workdir, try a smaller learning rate.", "radius"),
+    ],
+)
+def test_the_remedy_is_one_that_the_run_does_not_have_yet(kwargs, remedy, absent):
+    now = CONSTANT | {"answers": 1, "epoch": 0.25}
+    (text,) = checks.warnings([now], num_examples=5000, num_classes=10, **kwargs)
+    assert remedy in text and absent not in text
+
+
 def test_answers_are_counted():
     images = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.4]], np.float32).reshape(3, 1, 2, 1)
     assert checks.num_answers(Partial(linear, jnp.eye(2)), images) == 2

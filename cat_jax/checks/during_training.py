@@ -13,10 +13,6 @@ from cat_jax.types import Array, LogitsFn
 PATIENCE = 3  # Validations at chance before a warning.
 MAX_FGSM_GAP = 0.2  # Accuracy under FGSM minus accuracy under PGD.
 MAX_ZERO_SHARE = 0.1
-REMEDY = (
-    "In another workdir, let the radius grow from 0 (--config.conventions=warmup, or "
-    "config.attack.warmup_epochs), or try a smaller config.attack.epsilon or learning rate"
-)
 MIN_MASK_MEAN = 0.05  # Below this the classifier sees hardly any perturbation.
 
 
@@ -60,20 +56,29 @@ def warnings(
     num_classes: int,
     majority: float | None = None,
     adversarial: bool = True,
+    warmup_epochs: float = 0.0,
 ) -> list[str]:
     """Warnings about the newest validation; empty if nothing is wrong.
 
     Args:
       history: scores of each validation so far: the accuracies "natural", "robust" (PGD) and
         "fgsm", the share "zero_gradients", the mean "mask" and, if counted, "answers", the number
-        of predicted classes.
+        of predicted classes; with a warm-up also "epoch".
       num_examples: number of validation images.
       num_classes: K.
       majority: share of the most frequent class among them; default: 1 / K.
       adversarial: False for plain training, where low robust accuracy is expected.
+      warmup_epochs: epochs in which the radius of training grows. In these, low robust accuracy is
+        expected too, because validations attack at the final radius.
     """
     now, messages = history[-1], []
     chance = max(1 / num_classes, majority or 0.0)
+    remedy = _remedy(adversarial, warmup_epochs)
+
+    def is_full_radius(validation: Mapping[str, float]) -> bool:
+        return validation.get("epoch", warmup_epochs) >= warmup_epochs
+
+    recent = [*filter(is_full_radius, history)][-PATIENCE:]
 
     def at_chance(validation: Mapping[str, float], name: str = "robust") -> bool:
         right = round(validation[name] * num_examples)
@@ -83,18 +88,32 @@ def warnings(
         messages.append(
             "The classifier predicts one class for every image (accuracy "
             f"{now['natural']:.1%}): it is not learning, and no attack changes its answers. "
-            f"{REMEDY}."
+            f"{remedy}."
         )
-    elif adversarial and len(history) >= PATIENCE and all(map(at_chance, history[-PATIENCE:])):
+    elif adversarial and len(recent) == PATIENCE and all(map(at_chance, recent)):
         messages.append(
             f"Accuracy under attack ({now['robust']:.1%}) has been at chance "
             f"({chance:.1%}) for {PATIENCE} validations: the classifier is not learning. "
-            f"{REMEDY}; with weight perturbation, a smaller config.awp.gamma or a later "
+            f"{remedy}; with weight perturbation, a smaller config.awp.gamma or a later "
             "config.awp.warmup_epochs."
         )
     if not adversarial:
         return messages
+    if is_full_radius(now):
+        messages += _overfitting(now)
     return messages + _attack_warnings(now)
+
+
+def _remedy(adversarial: bool, warmup_epochs: float) -> str:
+    if not adversarial:
+        return "In another workdir, try a smaller learning rate"
+    growth = "from 0 (--config.conventions=warmup, or config.attack.warmup_epochs)"
+    if warmup_epochs:
+        growth = f"for longer than {warmup_epochs:g} epochs (config.attack.warmup_epochs)"
+    return (
+        f"In another workdir, let the radius grow {growth}, or try a smaller config.attack.epsilon "
+        "or learning rate"
+    )
 
 
 def _is_constant(now: Mapping[str, float], chance: float, num_examples: int) -> bool:
@@ -106,15 +125,19 @@ def _is_constant(now: Mapping[str, float], chance: float, num_examples: int) -> 
     return not is_moved and wilson(right, num_examples)[0] <= chance
 
 
+def _overfitting(now: Mapping[str, float]) -> list[str]:
+    if now["fgsm"] - now["robust"] <= MAX_FGSM_GAP or now["robust"] >= now["fgsm"] / 2:
+        return []
+    return [
+        f"Accuracy is {now['fgsm']:.1%} under FGSM but {now['robust']:.1%} under PGD: "
+        "catastrophic overfitting; the classifier withstands single-step attacks only. Use "
+        "best/, and train with more and smaller steps (config.attack.num_steps), with "
+        "config.method.grad_align=0.2, or with the variant n_fgsm."
+    ]
+
+
 def _attack_warnings(now: Mapping[str, float]) -> list[str]:
     messages = []
-    if now["fgsm"] - now["robust"] > MAX_FGSM_GAP and now["robust"] < now["fgsm"] / 2:
-        messages.append(
-            f"Accuracy is {now['fgsm']:.1%} under FGSM but {now['robust']:.1%} under PGD: "
-            "catastrophic overfitting; the classifier withstands single-step attacks only. Use "
-            "best/, and train with more and smaller steps (config.attack.num_steps), with "
-            "config.method.grad_align=0.2, or with the variant n_fgsm."
-        )
     if now["zero_gradients"] > MAX_ZERO_SHARE:
         messages.append(
             f"At {now['zero_gradients']:.1%} of the validation images the input gradient is "

@@ -33,6 +33,7 @@ class Validator:
         self.split = dataset.test if config.selection == "test" else held_out
         self._classifier = experiment.classifier
         self._num_classes = dataset.spec.num_classes
+        self._warmup_epochs = config.attack.warmup_epochs
         self._trains_adversarially = experiment.method.classifier_views != ("natural",)
         self._attack, self._probe = validation_attacks(config)
         self._batch_size = config.test.batch_size
@@ -67,7 +68,7 @@ class Validator:
     def warnings(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
         """Warnings of the last validation in the lines of metrics.jsonl, given the earlier ones."""
         history = [
-            {name: line[f"validation_{name}"] for name in NAMES}
+            {"epoch": line["epoch"], **{name: line[f"validation_{name}"] for name in NAMES}}
             for line in lines
             if all(f"validation_{name}" in line for name in NAMES)
         ]
@@ -78,6 +79,7 @@ class Validator:
             num_classes=self._num_classes,
             majority=float(np.bincount(labels).max() / len(labels)),
             adversarial=self._trains_adversarially,
+            warmup_epochs=self._warmup_epochs,
         )
 
     def _accuracy(self, variables: PyTree, attack: NamedAttack) -> float:
