@@ -3,6 +3,7 @@
 import ast
 import html.parser
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from absl import flags
 
 from cat_jax.cli import command_line
 from cat_jax.data.prepare import preparable
+from cat_jax.training import initial
 
 DOCS = pages.ROOT / "docs"
 PAGES = [
@@ -171,10 +173,11 @@ def test_its_blocks_run(page, tmp_path):
     assert process.returncode == 0, process.stdout + process.stderr
 
 
-@pytest.mark.slow
-def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
-    """On little data, in few steps. Scripts have their own tests, and the preparation of data,
-    which needs archives or a network, is only parsed.
+@pytest.fixture
+def run_small(tmp_path, monkeypatch):
+    """Runs the Python command of a page in an empty folder, on little data, in few steps.
+
+    Returns what the command prints.
     """
     data_dir = os.environ.get("CAT_JAX_DATA", "")
     if not data_dir:
@@ -182,21 +185,40 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
     (tmp_path / "configs").symlink_to(pages.ROOT / "configs")
     monkeypatch.chdir(tmp_path)
 
-    def run(*words):
-        words += tuple(pages.small(words, data_dir))
+    def run(words):
+        words = [*words[1:], *pages.small(words, data_dir)]
         process = subprocess.run(
             [sys.executable, *words], env=pages.environment(), capture_output=True, text=True
         )
         assert process.returncode == 0, (words, process.stdout, process.stderr)
         return process.stdout
 
+    return run
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(tmp_path, run_small):
+    """Scripts have their own tests, and the preparation of data, which needs archives or a network,
+    is only parsed.
+    """
     texts = [block.text for block in pages.blocks(pages.ROOT / "README.md")]
     modules = [words for text in texts for words in pages.commands(text) if words[0] == "python"]
     modules = [words for words in modules if words[2] != "cat_jax.data"]
     assert len(modules) >= 7
-    printed = [run(*words[1:]) for words in modules]
+    printed = [run_small(words) for words in modules]
     assert "fab_t" in "".join(printed), "of the standard AutoAttack"
     assert {path.name for path in (tmp_path / "tables").iterdir()} >= {"mnist.html", "mnist.csv"}
+
+
+@pytest.mark.slow
+def test_the_commands_that_begin_with_given_weights_run(tmp_path, run_small):
+    page = (DOCS / "howto" / "train.md").read_text()
+    section = page.split("## Start from given weights\n")[1].split("\n## ")[0]
+    for words in pages.commands(section):
+        run_small([word for word in words if not word.startswith("--config.num_steps=")])
+    plain, tuned = (initial.identity(str(tmp_path / "runs" / name)) for name in ("plain", "tuned"))
+    config = json.loads((tmp_path / "runs" / "tuned" / "config.json").read_text())
+    assert config["init_weights"] == plain != tuned
 
 
 @pytest.fixture(scope="module")
