@@ -46,9 +46,8 @@ def test_value_in_closed_form_and_gradient_by_differences(float64):
     r = np.random.default_rng(0)
     images = r.uniform(size=(4, 3, 3, 1))
     weights = [r.normal(size=(9, 5)), r.normal(size=(5, 3))]
-    value, gradient = jax.value_and_grad(lambda w: jnp.mean(penalty(w, images)))(
-        [jnp.asarray(w) for w in weights]
-    )
+    cost = jax.jit(jax.value_and_grad(lambda w: jnp.mean(penalty(w, images))))
+    value, gradient = cost([jnp.asarray(w) for w in weights])
     noise = EPSILON * np.asarray(uniform_noise(KEYS, jnp.asarray(images)))
     expected = by_hand(weights, images, noise)
     np.testing.assert_allclose(value, expected(weights), rtol=1e-9)
@@ -72,6 +71,8 @@ def test_a_gradient_that_does_not_turn_costs_nothing_and_a_zero_one_neither():
 
     images, labels = jnp.full((4, 3, 3, 1), 0.5), np.array([0, 1, 0, 1])
     cost = functools.partial(misalignment, linear, labels=labels, keys=KEYS, epsilon=EPSILON)
+    total = jax.jit(jax.value_and_grad(lambda w: jnp.sum(cost(w, images))))
     for weights in (jnp.arange(18.0).reshape(9, 2), jnp.zeros((9, 2))):
-        np.testing.assert_allclose(cost(weights, images), 0, atol=1e-6)
-        assert np.isfinite(jax.grad(lambda w: jnp.sum(cost(w, images)))(weights)).all()
+        value, gradient = total(weights)
+        np.testing.assert_allclose(value, 0, atol=4e-6)
+        assert np.isfinite(gradient).all()
