@@ -9,4 +9,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/_setup.sh"
 set_up dev
 
+# Tests start many processes, and each of them would compile the package's source again.
+unset PYTHONDONTWRITEBYTECODE
 exec "$python" -m pytest -n 2 --dist worksteal "$@"

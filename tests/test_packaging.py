@@ -91,7 +91,8 @@ def test_sdist_and_wheel_hold_the_package_and_nothing_of_the_tests(built):
     kept = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cat_jax").rglob("*.py")}
     kept |= {f"cat_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
     kept |= {"cat_jax/py.typed"}
-    files = [path for kind in ("*.csv", "*/templates/*") for path in (ROOT / "cat_jax").rglob(kind)]
+    kinds = ("*.csv", "*/templates/*", "*/targets/*")
+    files = [path for kind in kinds for path in (ROOT / "cat_jax").rglob(kind)]
     kept |= {path.relative_to(ROOT).as_posix() for path in files}
     assert kept > {"cat_jax/paper/published.csv", "cat_jax/report/templates/base.html"}
     with zipfile.ZipFile(wheel) as archive:

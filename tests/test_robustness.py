@@ -113,7 +113,7 @@ def test_in_an_l2_ball_there_are_the_attacks_that_know_it():
     "evaluation, cascade, writes",  # An attack writes three times.
     [
         ("apgd_t", CASCADE[:3], [4]),
-        ("standard", [*CASCADE[:-1], "standard_q30"], [1, 7]),
+        ("standard", [*CASCADE[:-1], "standard_q30"], [1, 4]),
     ],
 )
 def test_a_killed_evaluation_goes_on_where_it_was(
@@ -270,6 +270,7 @@ def test_rounding_to_8_bits_stays_in_the_ball():
         to_bytes(adversarial, natural, ball | {"norm": "l2"})
 
 
+@pytest.mark.slow
 def test_evaluations_at_two_radii_stand_beside_each_other(finished, capsys):
     """And what was measured before is neither measured nor written again."""
     first, workdir = finished_runs.config(), finished

@@ -6,6 +6,7 @@ import pathlib
 import small_runs
 
 from cat_jax.cli import modes
+from cat_jax.report import mask_gallery, plots  # noqa: F401  Imported before a fork: once for all.
 from cat_jax.runtime import terminal
 
 OVERRIDES = {"save_every": 5, "log_every": 1, "evaluation": "none", "num_validation": 0}
