@@ -52,9 +52,12 @@ def main() -> None:
             print(f"{name} is not installed and left out.", file=sys.stderr)
         else:
             made[PEERS[name]] = make(peer, *problem)
+    known = made[timing.OURS]
+    if unknown := [attack for attack in options.attack or () if attack not in known]:
+        sys.exit(f"--attack: {', '.join(unknown)}; expected some of {', '.join(known)}.")
     runs = {
         attack: {name: of_name[attack] for name, of_name in made.items() if attack in of_name}
-        for attack in made[timing.OURS]
+        for attack in options.attack or known
     }
 
     def refuse_fooled(attack: str, name: str, found: np.ndarray) -> None:
@@ -82,6 +85,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--network", default="PreActResNet18", choices=["PreActResNet18", "SmallCNN"]
     )
+    parser.add_argument("--attack", action="append", help="row of the table; default: all")
     parser.add_argument("--num_images", type=int, default=32, help="in the one batch")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turn")
     parser.add_argument("--epsilon", type=float, default=1e-6, help="so small that none is fooled")
@@ -105,6 +109,15 @@ def ours(
         "APGD-T, 10 steps": functools.partial(attacks.apgd_t, num_steps=10, num_targets=1),
         "FAB-T, 10 steps": functools.partial(attacks.fab_t, num_steps=10, num_targets=1),
         "Square, 10 queries": functools.partial(attacks.square, num_queries=11),
+        "MI-FGSM, 10 steps": functools.partial(attacks.mi_fgsm, num_steps=10),
+        "PGD-20, L2": functools.partial(
+            attacks.pgd, norm="l2", step_size=epsilon / 4, num_steps=20
+        ),
+        "APGD-CE, L2, 10 steps": functools.partial(attacks.apgd, norm="l2", num_steps=10),
+        "FAB-T, L2, 10 steps": functools.partial(
+            attacks.fab_t, norm="l2", num_steps=10, num_targets=1
+        ),
+        "Square, L2, 10 queries": functools.partial(attacks.square, norm="l2", num_queries=11),
         "FMN, 10 steps": functools.partial(attacks.fmn, num_steps=9),
         "DDN, 10 steps": functools.partial(attacks.ddn, num_steps=9),
     }
@@ -129,6 +142,9 @@ def foolbox_runs(
     model = foolbox.models.JAXModel(logits_fn, bounds=(0, 1))
     made = {
         f"PGD-{num_steps}": foolbox.attacks.LinfPGD(
+            abs_stepsize=epsilon / 4, steps=num_steps, rel_stepsize=None
+        ),
+        f"PGD-{num_steps}, L2": foolbox.attacks.L2PGD(
             abs_stepsize=epsilon / 4, steps=num_steps, rel_stepsize=None
         ),
         "FMN, 10 steps": foolbox.attacks.LInfFMNAttack(steps=10),
@@ -165,6 +181,13 @@ def torchattacks_runs(
             model, eps=epsilon, steps=10, multi_targeted=True, n_classes=2
         ),
         "Square, 10 queries": torchattacks.Square(model, eps=epsilon, n_queries=10),
+        "MI-FGSM, 10 steps": torchattacks.MIFGSM(model, epsilon, alpha=epsilon / 10, steps=10),
+        "PGD-20, L2": torchattacks.PGDL2(model, epsilon, alpha=epsilon / 4, steps=20),
+        "APGD-CE, L2, 10 steps": torchattacks.APGD(model, norm="L2", eps=epsilon, steps=10),
+        "FAB-T, L2, 10 steps": torchattacks.FAB(
+            model, norm="L2", eps=epsilon, steps=10, multi_targeted=True, n_classes=2
+        ),
+        "Square, L2, 10 queries": torchattacks.Square(model, norm="L2", eps=epsilon, n_queries=10),
     }
 
     def run(attack: Callable[..., Any]) -> np.ndarray:
