@@ -3,7 +3,7 @@
 # beside the published numbers.
 #
 #   launch/reproduce.sh TABLE [--scale=0.05] [--seeds=0,1,2] [--out=FOLDER] [--slurm | --tpu]
-#                       [--config.FIELD=VALUE ...]
+#                       [--plan=TARGET] [--config.FIELD=VALUE ...]
 #
 # TABLE is a name from `python -m cat_jax.report --help`, several names with commas between them, or all.
 # --scale=0.05 shortens each run to a twentieth of its epochs and test images, and labels every table. The
@@ -13,6 +13,8 @@
 #   --slurm   prints one sbatch command with a job array instead of running anything. Each run is a task with
 #             one GPU, which saves and queues itself again as in launch/slurm.sbatch, with the same time
 #             limit. SBATCH_OPTIONS adds options, such as "--partition=gpu --time=12:00:00".
+#   --plan=TARGET   with --slurm: first plans each run for the target, such as h100 (python -m cat_jax.plan),
+#             and submits nothing if one does not fit.
 #   --tpu     prints a gcloud command for each run on the TPU VM TPU in zone ZONE. The VM's home folders hold
 #             the repository in cat_jax/. RUNS and CAT_JAX_DATA are then folders of the VM.
 #
@@ -34,17 +36,19 @@ case $table in
   "" | -*) fail "no table is named. Name one first, such as: $0 mnist --scale=0.05" ;;
 esac
 shift
-where=local
+where=local target=''
 options=() printing=() overrides=()
 for argument in "$@"; do
   case $argument in
     --slurm | --tpu) where=${argument#--} ;;
     --scale=* | --seeds=*) options+=("$argument") ;;
     --out=*) printing+=("--out=$(cd "$caller" && absolute "${argument#--out=}")") ;;
+    --plan=*) target=${argument#--plan=} ;;
     --config.*=*) overrides+=("$argument") ;;
     *) fail "$argument is not a flag; the head of $0 lists the arguments." ;;
   esac
 done
+[ -z "$target" ] || [ "$where" = slurm ] || fail "--plan needs --slurm; python -m cat_jax.plan plans one run."
 runs=${RUNS:-runs}
 if [ "$where" != tpu ]; then
   [ -z "${RUNS:-}" ] || runs=$(cd "$caller" && absolute "$RUNS")
@@ -75,6 +79,27 @@ run_here() {
   [ "$failed" = 0 ] || echo "$failed runs failed. The table names the missing ones." >&2
 }
 
+# Plans each line, but only one seed of each run; fails if one does not fit the target.
+plan() {
+  local line word words flags
+  declare -A planned
+  while read -r line; do
+    words=() flags=()
+    # Evaluate the line because it is quoted for a shell.
+    eval "flags=(${line#python -m cat_jax.main })"
+    for word in "${flags[@]}"; do
+      case $word in
+        --workdir=* | --config.seed=*) ;;
+        *) words+=("$word") ;;
+      esac
+    done
+    [ -z "${planned[${words[*]}]:-}" ] || continue
+    planned[${words[*]}]=yes
+    "$python" -m cat_jax.plan --target="$target" "${words[@]}" < /dev/null >&2 ||
+      fail "cat_jax.plan failed, or the run does not fit $target: ${words[*]}. Nothing is submitted."
+  done
+}
+
 # Prints one sbatch command, with its job script, for all lines.
 # shellcheck disable=SC2016  # The job expands its variables, not this script.
 for_slurm() {
@@ -98,7 +123,12 @@ for_tpu() {
 
 commands=$(list_runs)
 case $where in
-  slurm) [ -z "$commands" ] || for_slurm <<< "$commands" ;;
+  slurm)
+    [ -z "$commands" ] || {
+      [ -z "$target" ] || plan <<< "$commands"
+      for_slurm <<< "$commands"
+    }
+    ;;
   tpu) [ -z "$commands" ] || for_tpu <<< "$commands" ;;
   local)
     [ -z "$commands" ] || run_here <<< "$commands"

@@ -17,7 +17,7 @@ STUB = """#!/usr/bin/env bash
 if [ "$2" = cat_jax.report ]; then exec {python} "$@"; fi
 printf '%q ' "$@" >> {log}; echo >> {log}
 for word in "$@"; do case $word in --workdir=*) mkdir -p "${{word#*=}}" ;; esac; done
-case $* in *at_epsilon_0.4*) exit 2 ;; esac
+case $* in *at_epsilon_0.4* | *plan*epsilon=0.4*) exit 2 ;; esac
 """
 
 
@@ -95,6 +95,19 @@ def test_for_slurm_one_array_is_printed_whose_tasks_are_the_runs(reproduce, tmp_
         assert words[:3] == ["-m", "cat_jax.main", "--config=cat_jax:mnist:at"]
         assert row in words[3] and f"--config.data_dir={tmp_path}/my data" in words
         assert words[-2:] == ["--cluster=slurm", "--stopped_status=75"]
+
+
+@pytest.mark.slow
+def test_before_slurm_gets_the_runs_each_kind_is_planned_once(reproduce):
+    run, planned = reproduce
+    done = run("mnist", "--slurm", "--plan=h100", "--seeds=0,1")
+    assert done.returncode == 1 and done.stdout == "", "the stub refuses one kind of run"
+    assert "does not fit h100: --config=cat_jax:mnist:at" in done.stderr
+    flags = [shlex.split(line) for line in planned()]
+    assert len(flags) == 2, "the second one fails"
+    assert all(words[:3] == ["-m", "cat_jax.plan", "--target=h100"] for words in flags)
+    assert not any("--workdir" in word or "seed" in word for words in flags for word in words)
+    assert run("mnist", "--plan=h100").stderr.startswith("error: --plan needs --slurm")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ It compiles the training step and the largest attack of the evaluation, and
 prints peak memory, operations, traffic, messages among devices, kernels, the
 precision of convolutions, and the least time that a step can take. The second
 command also looks for the largest batch, and the fewest parts, that fit.
+It exits with status 2 if the run does not fit.
 
 It needs the data set, and the extra plan: pip install "cat_jax[plan]".
 """
@@ -34,13 +35,15 @@ def main(argv: Sequence[str]) -> None:
     del argv
     absl_logging.set_verbosity(absl_logging.FATAL)
     try:
-        run()
+        fits = run()
     except UsageError as error:
         command_line.fail(str(error))
+    if not fits:
+        sys.exit(2)
 
 
-def run() -> None:
-    """Plans the run that the flags name.
+def run() -> bool:
+    """Plans the run that the flags name; returns whether it fits.
 
     Raises:
       UsageError: if the user has to change something.
@@ -56,13 +59,16 @@ def run() -> None:
     spec = data.load(resolved.dataset, resolved.data_dir).spec
     experiment = step_plan.experiment_for(config, spec, devices)
     print(plan_text.heading(experiment, planned))
+    fits = True
     for make in (step_plan.of_step, step_plan.of_evaluation):
         plan = make(experiment, spec, planned, devices)
         if plan is not None:
+            fits &= plan.fits
             print(plan_text.describe(plan, experiment.num_steps), flush=True)
     if FIT.value:
         for line in plan_text.fit(config, spec, planned, devices):
             print(line, flush=True)
+    return fits
 
 
 def parse(argv: Sequence[str]) -> list[str]:
