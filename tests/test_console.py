@@ -4,6 +4,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,6 +41,18 @@ def told(monkeypatch):
     yield start
     package.propagate, package.handlers = kept[1:]
     package.setLevel(kept[0])
+
+
+def test_messages_also_go_to_a_file_with_their_dates(told, tmp_path):
+    told(io.StringIO())
+    logger, file = logging.getLogger("cat_jax.training.loop"), tmp_path / "log.txt"
+    for text in ("first start", "second start"):
+        with terminal.also_in(file):
+            logger.info(text)
+        logger.info("outside")
+    lines = file.read_text().splitlines()
+    assert [line.split(" ", 2)[2] for line in lines] == ["first start", "second start"]
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
 
 
 def test_the_banner_describes_the_run_in_80_columns(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from cat_jax.experiment import run_config, settings
 from cat_jax.experiment.experiment import Experiment, build_experiment
 from cat_jax.paper import references
 from cat_jax.report import corruption_table, details, grids, tables, transfer_matrix
-from cat_jax.runtime import processes, registry, watchdog
+from cat_jax.runtime import processes, registry, terminal, watchdog
 from cat_jax.storage import disk_errors, run_folder
 from cat_jax.storage.run_folder import RunFolder
 from cat_jax.training import initial
@@ -61,6 +61,7 @@ class PreparedRun(NamedTuple):
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
         stack.enter_context(self.folder.claimed())
+        stack.enter_context(terminal.also_in(self.folder.log_file))
         # Again, because until now another process could write in the folder.
         _settle(self.unresolved, self.folder, self.needs_checkpoint)
         self.folder.refuse_other_data(self.dataset.fingerprint)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import pathlib
 import shutil
 import sys
 import textwrap
@@ -220,3 +221,23 @@ def start(process: int, *, quiet: bool = False) -> None:
     package.setLevel(logging.WARNING if process or quiet else logging.INFO)
     package.propagate = False
     package.handlers = [handler]
+
+
+class _FileHandler(logging.FileHandler):
+    """Drops messages that a full disk does not take; the run itself reports the disk."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        del record
+
+
+@contextlib.contextmanager
+def also_in(file: pathlib.Path) -> Iterator[None]:
+    """Appends this package's messages to a file too, with their dates, while the block runs."""
+    handler, package = _FileHandler(file, encoding="utf-8"), logging.getLogger("cat_jax")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        handler.close()

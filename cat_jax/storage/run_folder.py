@@ -48,6 +48,11 @@ class RunFolder:
         return self.path / CONFIG
 
     @property
+    def log_file(self) -> pathlib.Path:
+        """The log messages of all starts."""
+        return self.path / "log.txt"
+
+    @property
     def report_file(self) -> pathlib.Path:
         """The page of the run."""
         return self.path / "report.html"
