@@ -41,6 +41,10 @@ def main(argv: Sequence[str]) -> None:
         workdir = pathlib.Path(str(WORKDIR.value))
         if MODE.value == "verify":
             sys.exit(0 if modes.verify(workdir) else 2)
+        if command_line.PRINT_COMMANDS.value:
+            axes = command_line.SWEEP.value, command_line.SEEDS.value
+            print("\n".join(modes.sweep_commands(CONFIG.value, workdir, *axes, sys.argv[1:])))
+            return
         start()
         with processes.outlet(workdir) as folder:
             finished = run(folder)

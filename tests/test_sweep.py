@@ -153,3 +153,16 @@ def test_the_command_trains_every_point_and_prints_them_together(tmp_path, capsy
     assert "beta1_0.1, best = last " in capsys.readouterr().out
     with pytest.raises(UsageError, match="A sweep needs a config"):
         modes.run_sweep(None, *arguments[1:])
+
+
+def test_a_sweep_is_printed_as_commands_that_train_its_runs(config):
+    arguments = ["--config=cat_jax:preact_cifar10", "--workdir", "my runs", "--print_commands"]
+    arguments += ["--sweep=beta1=0.05,0.1", "--seeds", "0,1", "--config.num_steps=9"]
+    printed = modes.sweep_commands(
+        config, pathlib.Path("my runs"), ["beta1=0.05,0.1"], ["0", "1"], arguments
+    )
+    assert len(printed) == 4
+    assert printed[1] == (
+        "python -m cat_jax.main --config=cat_jax:preact_cifar10 --config.num_steps=9 "
+        "'--workdir=my runs/beta1_0.05_seed_1' --config.method.beta1=0.05 --config.seed=1"
+    )

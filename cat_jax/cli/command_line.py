@@ -48,6 +48,9 @@ SWEEP = flags.DEFINE_multi_string(
     "sweep", [], "FIELD=VALUE,VALUE: one run for each value; repeatable."
 )
 SEEDS = flags.DEFINE_list("seeds", [], "SEED,SEED: one run for each seed.")
+PRINT_COMMANDS = flags.DEFINE_bool(
+    "print_commands", False, "With --sweep or --seeds: print a command for each run."
+)
 PROFILE = flags.DEFINE_string(
     "profile", None, "START:STOP: JAX trace of these steps, in WORKDIR/profile."
 )
@@ -78,6 +81,8 @@ def parse(argv: Sequence[str]) -> list[str]:
         fail("--weights needs --mode=evaluate, and excludes --sweep and --seeds.")
     if TRANSFER_FROM.value and (MODE.value != "evaluate" or SWEEP.value or SEEDS.value):
         fail("--transfer_from needs --mode=evaluate, and excludes --sweep and --seeds.")
+    if PRINT_COMMANDS.value and not (SWEEP.value or SEEDS.value):
+        fail("--print_commands needs --sweep or --seeds.")
     if PROFILE.value and (MODE.value != "train" or SWEEP.value or SEEDS.value):
         fail("--profile needs --mode=train, and excludes --sweep and --seeds.")
     return rest

@@ -166,9 +166,7 @@ def run_sweep(
     Raises:
       UsageError: if the user has to change something; at the end, if a run failed.
     """
-    if config is None:
-        raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
-    points = sweep.points(config, sweep.axes(sweeps, seeds, config))
+    points = _points(config, sweeps, seeds)
 
     def run_one(config: ConfigDict, folder: pathlib.Path) -> bool:
         jax.clear_caches()  # Because the number of compiled functions of a process is limited.
@@ -184,3 +182,22 @@ def run_sweep(
     if finished:
         print("\n" + tables.runs_table(finished, references.of_run))
     return len(finished) == len(points)
+
+
+def sweep_commands(
+    config: ConfigDict | None,
+    workdir: pathlib.Path,
+    sweeps: Sequence[str],
+    seeds: Sequence[str],
+    arguments: Sequence[str],
+) -> list[str]:
+    """A command for each point of a sweep; `arguments` are those of the sweep's command line."""
+    return sweep.command_lines(_points(config, sweeps, seeds), workdir, arguments)
+
+
+def _points(
+    config: ConfigDict | None, sweeps: Sequence[str], seeds: Sequence[str]
+) -> list[sweep.Point]:
+    if config is None:
+        raise UsageError("A sweep needs a config; name one: --config=cat_jax:digits.")
+    return sweep.points(config, sweep.axes(sweeps, seeds, config))

@@ -4,7 +4,8 @@ import itertools
 import logging
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -18,6 +19,8 @@ from cat_jax.storage.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 TRUTHS = {"true": True, "false": False}
+# The flags of a sweep that its runs do not get, and whether they have values.
+OF_SWEEPS = {"sweep": True, "seeds": True, "workdir": True, "print_commands": False}
 
 
 class Axis(NamedTuple):
@@ -28,10 +31,11 @@ class Axis(NamedTuple):
 
 
 class Point(NamedTuple):
-    """The folder name and the config of one combination."""
+    """One combination: its folder name, its config, and the values of its fields by their paths."""
 
     name: str
     config: ConfigDict
+    values: Mapping[str, Any]
 
 
 def axes(sweeps: Sequence[str], seeds: Sequence[str], config: ConfigDict) -> list[Axis]:
@@ -64,13 +68,42 @@ def points(config: ConfigDict, along: Sequence[Axis]) -> list[Point]:
         changed.update_from_flattened_dict(changes)
         settings.resolve(changed)  # Because a wrong value should fail before the first training.
         words = [f"{path.rpartition('.')[2]}_{value}" for path, value in changes.items()]
-        grid.append(Point(re.sub(r"[^A-Za-z0-9_.-]", "-", "_".join(words)), changed))
+        grid.append(Point(re.sub(r"[^A-Za-z0-9_.-]", "-", "_".join(words)), changed, changes))
     names = [point.name for point in grid]
     if len(set(names)) < len(names):
         raise UsageError(
             "Two points of the sweep would share a folder name; sweep fields with other names."
         )
     return grid
+
+
+def command_lines(
+    grid: Sequence[Point], workdir: pathlib.Path, arguments: Sequence[str]
+) -> list[str]:
+    """A command for each point, quoted for a shell, such as for the jobs of a cluster.
+
+    Args:
+      grid: the points.
+      workdir: folder of the sweep.
+      arguments: command line of the sweep, without the program.
+    """
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.lstrip("-").partition("=")
+        if not (word.startswith("-") and name in OF_SWEEPS):
+            rest.append(word)
+        elif OF_SWEEPS[name] and not equals:
+            next(words, None)  # Its value.
+    return [
+        shlex.join(
+            [
+                *("python", "-m", "cat_jax.main", *rest, f"--workdir={workdir / point.name}"),
+                *(f"--config.{path}={value}" for path, value in point.values.items()),
+            ]
+        )
+        for point in grid
+    ]
 
 
 def run_all(
