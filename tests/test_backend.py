@@ -5,6 +5,7 @@ import warnings
 
 import jax
 import pytest
+import small_runs
 
 from cat_jax.errors import UsageError
 from cat_jax.runtime import backend
@@ -83,3 +84,29 @@ def test_no_device_and_no_compilation_are_answered_in_one_line(monkeypatch):
         UsageError, match=r"no GPU\); unset JAX_PLATFORMS, which is cuda, or install jax"
     ):
         backend.check_devices()
+
+
+@pytest.mark.slow
+def test_two_runs_that_start_at_once_share_a_cold_cache_and_do_without_a_read_only_one(
+    tmp_path, monkeypatch
+):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    fields = ("--config.num_steps=2", "--config.evaluation=none")
+
+    def start_both(name):
+        workdirs = [tmp_path / f"{name}{i}" for i in range(2)]
+        runs = [small_runs.command_line(*fields, f"--workdir={path}") for path in workdirs]
+        errors = [run.communicate(timeout=400)[1] for run in runs]
+        assert [run.returncode for run in runs] == [0, 0], errors
+        return errors, [small_runs.manifest(path)["arrays"] for path in workdirs]
+
+    errors, cold = start_both("cold")
+    assert cold[0] == cold[1] and any(cache.iterdir())
+    assert not any("cache" in text for text in errors)
+    cache.chmod(0o500)
+    errors, again = start_both("again")
+    assert [*cold, *again] == [cold[0]] * 4
+    is_root = os.geteuid() == 0  # Who may write everywhere.
+    assert all(text.count("cache of compiled code") == 1 - is_root for text in errors)

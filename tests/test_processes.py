@@ -1,5 +1,6 @@
 """Two processes from the command line: stopped, killed and started again, and their evaluation."""
 
+import os
 import pathlib
 import pickle
 import shutil
@@ -88,6 +89,56 @@ def test_a_lost_process_is_told_from_what_is_wrong_in_this_one(monkeypatch):
     assert not any(map(processes.is_loss, (full, ValueError("a bad shape"))))
 
 
+def local(folder, *arguments, **variables):
+    """Starts `launch/local.sh 2` with the flags of a small run, from a copy in `folder`."""
+    launch = folder / "launch"
+    if not launch.exists():
+        shutil.copytree(ROOT / "launch", launch)
+        with open(launch / "_setup.sh", "a") as stream:
+            stream.write(f"\nset_up() {{ python={sys.executable}; }}\n")
+    return subprocess.Popen(
+        ["bash", launch / "local.sh", "2", *small_runs.flags(*arguments)],
+        env=small_runs.environment(XLA_FLAGS="", **variables),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def identity(*words):
+    """The id of the Python process whose command line has these words."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_text().split("\0")
+        except OSError:  # It has ended.
+            continue
+        if {"cat_jax.main", *words} <= set(line):
+            return int(folder.name)
+    raise AssertionError(f"no process has {words}")
+
+
+@pytest.mark.slow
+def test_a_run_with_a_process_that_is_stopped_ends_with_75_and_resumes_bitwise(tmp_path):
+    """local.sh kills the stopped one, which no signal but SIGKILL ends."""
+    fields = ("--config.num_steps=60", "--config.save_every=20", "--config.evaluation=none")
+    fields += ("--config.log_every=1", "--config.watchdog_minutes=0.1")
+    workdir = f"--workdir={tmp_path / 'run'}"
+    run = local(tmp_path, *fields, workdir, GRACE="2")
+    until(lambda: steps(tmp_path / "run")[-1:] >= [30], [run])
+    os.kill(identity(workdir, "--process_id=1"), signal.SIGSTOP)
+    begin = time.monotonic()
+    _, errors = run.communicate(timeout=200)
+    assert run.returncode == processes.TRY_AGAIN and time.monotonic() - begin < 90, errors
+    assert "No progress" in errors and "while stepping" in errors and "Thread 0x" in errors
+    assert "process 0 ended with status 75" in errors
+    assert "Killing process 1: still running 2 s after another failed." in errors
+    for name in ("run", "uninterrupted"):
+        run = local(tmp_path, *fields, f"--workdir={tmp_path / name}")
+        assert run.wait(timeout=400) == 0, run.communicate()
+    saved = [small_runs.manifest(tmp_path / name) for name in ("run", "uninterrupted")]
+    assert saved[0]["arrays"] == saved[1]["arrays"] and saved[0]["step"] == 60
+
+
 HANGS = """
 import ctypes, os
 from cat_jax.data import Feed
@@ -157,20 +208,10 @@ def test_a_run_of_two_processes_survives_signals_and_deaths(tmp_path, capsys):
         assert "Resuming from the checkpoint of step" in ended[0][1]
         saved = small_runs.manifest(workdir)["step"]
 
-    launch = tmp_path / "launch"
-    shutil.copytree(ROOT / "launch", launch)
-    with open(launch / "_setup.sh", "a") as stream:
-        stream.write(f"\nset_up() {{ python={sys.executable}; }}\n")
-    flags = small_runs.flags(f"--config.num_steps={saved + 4}", f"--workdir={workdir}")
-    done = subprocess.run(
-        ["bash", launch / "local.sh", "2", *flags],
-        env=small_runs.environment(XLA_FLAGS="", DEVICES="2"),
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "best = last |" in done.stdout
+    done = local(tmp_path, f"--config.num_steps={saved + 4}", f"--workdir={workdir}", DEVICES="2")
+    output, errors = done.communicate(timeout=400)
+    assert done.returncode == 0, errors
+    assert "best = last |" in output
     made = steps(workdir)
     assert made == sorted(made) and made[-1] == saved + 4
     records = files.read_json_lines(workdir / "results.jsonl")

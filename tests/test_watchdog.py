@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+import small_runs
 
 from cat_jax.runtime.activities import ATTACK, STEP, Activities
 from cat_jax.runtime.watchdog import Waiting
@@ -171,3 +172,38 @@ def test_a_process_that_works_or_was_stopped_and_continued_is_left_alone(started
     working.send_signal(signal.SIGCONT)
     output, errors = working.communicate(timeout=60)
     assert (working.returncode, output, errors) == (0, "done\n", "")
+
+
+SLOW_RUN = """
+import time
+from cat_jax.storage.saving import Saver
+from cat_jax.training.loop import _Run
+from cat_jax.training.validation import Validator
+
+def slow(owner, name, is_once=False):
+    function, calls = getattr(owner, name), []
+    def wrapped(*arguments, **named):
+        calls.append(name)
+        if not is_once or len(calls) == 1:
+            time.sleep(8)
+        return function(*arguments, **named)
+    setattr(owner, name, wrapped)
+
+slow(_Run, "_call", is_once=True)
+slow(Validator, "__call__")
+slow(Saver, "save")
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_compiles_validates_and_saves_longer_than_the_limit_of_a_step_goes_on(tmp_path):
+    """The limit of a measured step is 6 s; the first step, validations and saves take 8 s more."""
+    process = small_runs.command_line(
+        *(f"--workdir={tmp_path / 'run'}", "--config.watchdog_minutes=0.1"),
+        *("--config.num_steps=12", "--config.save_every=6", "--config.evaluation=none"),
+        *("--config.validation.every_epochs=0.5", "--config.log_every=1"),
+        prelude=SLOW_RUN,
+    )
+    errors = process.communicate(timeout=500)[1]
+    assert process.returncode == 0 and "No progress" not in errors, errors
+    assert small_runs.manifest(tmp_path / "run")["step"] == 12

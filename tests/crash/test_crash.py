@@ -91,3 +91,33 @@ def test_a_run_killed_at_random_moments_equals_the_uninterrupted_one(processes, 
         assert [saved.step for saved in newest] == [num_steps, num_steps]
         chex.assert_trees_all_equal(*(checkpoint.restore(saved, template) for saved in newest))
     assert not list((tmp_path / "killed" / "checkpoints").rglob("damaged-*"))
+
+
+@pytest.mark.slow
+def test_a_kill_loses_at_most_the_time_of_save_minutes(processes, tmp_path):
+    """A checkpoint is due every 3 s; a second more is for writing it."""
+    rng, num_steps, limit = random.Random(0), 400, 3.0
+    fields = {"save_every": 10**6, "save_minutes": limit / 60}
+
+    def start(name):
+        arguments = (tmp_path / name, num_steps, 0.05)
+        process = processes.Process(target=crashing.run, args=arguments, kwargs=fields)
+        process.start()
+        return process
+
+    for _ in range(4):
+        step = step_of(tmp_path / "killed") + 1
+        assert kill_at(start("killed"), tmp_path / "killed", step, rng.uniform(1, 5))
+        newest = checkpoint.newest(tmp_path / "killed" / "checkpoints" / "last")
+        saved = newest.step if newest else 0
+        lines = files.read_json_lines(tmp_path / "killed" / "metrics.jsonl")
+        seconds = [line["seconds"] for line in lines if line["step"] > saved]
+        lost = sum(one.get("stepping", 0) + one.get("waiting for data", 0) for one in seconds)
+        assert lost < limit + 1, (saved, lines[-1])
+    assert saved > 0
+    for name in ("killed", "whole"):
+        process = start(name)
+        process.join()
+        assert process.exitcode == 0, pathlib.Path(f"{tmp_path / name}.log").read_text()
+    ends = [small_runs.manifest(tmp_path / name) for name in ("killed", "whole")]
+    assert ends[0]["arrays"] == ends[1]["arrays"] and ends[0]["step"] == num_steps
