@@ -134,7 +134,8 @@ def test_a_run_with_a_process_that_is_stopped_ends_with_75_and_resumes_bitwise(t
     assert "Killing process 1: still running 2 s after another failed." in errors
     for name in ("run", "uninterrupted"):
         run = local(tmp_path, *fields, f"--workdir={tmp_path / name}")
-        assert run.wait(timeout=400) == 0, run.communicate()
+        _, errors = run.communicate(timeout=400)
+        assert run.returncode == 0, errors
     saved = [small_runs.manifest(tmp_path / name) for name in ("run", "uninterrupted")]
     assert saved[0]["arrays"] == saved[1]["arrays"] and saved[0]["step"] == 60
 
