@@ -155,7 +155,11 @@ def test_a_small_run_is_planned_for_two_cpu_devices():
     config = small_runs.quick_config()
     experiment, *places = planned(config, "cpu:2")
     step = step_plan.of_step(experiment, *places)
-    assert step.peak > 0 and step.program.num_collectives > 0 and step.program.flops["float32"] > 0
+    state = jax.eval_shape(experiment.init)
+    arrays = jax.tree.leaves((state, state.classifier.params))
+    least = sum(array.size * array.dtype.itemsize for array in arrays)
+    assert step.peak > least, "the bytes of the state and of the gradients"
+    assert step.program.num_collectives > 0 and step.program.flops["float32"] > 0
     text = plan_text.heading(experiment, step.target) + plan_text.describe(step, 12)
     assert "on 2 x cpu" in text and "training step" in text and "collectives of" in text
     assert step_plan.of_evaluation(experiment, *places) is None, "it attacks nothing"
