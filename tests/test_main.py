@@ -120,7 +120,7 @@ def test_one_command_trains_evaluates_and_prints(finished, capsys):
     assert names == {
         *("config.json", "metrics.jsonl", "tensorboard", "checkpoints", ".lock"),
         *("evaluation", "results.jsonl", "checks.jsonl", "masks.npz", "report.html"),
-        "commands.jsonl",
+        *("commands.jsonl", "log.txt"),
     }
     every = files.read_json_lines(finished / "results.jsonl")
     records = [record for record in every if not lines.is_curve(record)]

@@ -72,6 +72,18 @@ def test_a_program_is_counted_with_its_loops_and_its_fused_kernels():
     assert (counted.num_collectives, counted.collective_bytes) == (10, 10 * kernel)
 
 
+def test_a_loop_runs_as_often_as_its_condition_says_where_xla_does_not_state_it():
+    """As in programs for TPUs."""
+    stated = ', backend_config={"known_trip_count":{"n":"10"}}'
+    condition = """
+  %i = s32[]{:T(128)} get-tuple-element(%arg), index=0
+  %k = s32[]{:T(128)} constant(10)
+  ROOT %lt = pred[]{:T(512)} compare(%i, %k), direction=LT"""
+    text = HLO.replace(stated, "").replace("\n  ROOT %k = pred[] constant(true)", condition)
+    assert text.count("known_trip_count") == 0 and text.count("constant(10)") == 1
+    assert program.read(text).flops == program.read(HLO).flops
+
+
 def test_the_operations_of_a_compiled_function_are_those_of_its_shapes():
     def function(x, w):
         return lax.fori_loop(0, 7, lambda i, x: jnp.tanh(x @ w), x).sum()

@@ -57,9 +57,9 @@ def remove(path, rng):
 
 
 def names(workdir):
-    """What a run reads again: all but the lock, TensorBoard's file and the page."""
+    """What a run reads again: all but the lock, the log, TensorBoard's file and the page."""
     every = (path.relative_to(workdir) for path in workdir.rglob("*") if path.is_file())
-    unread = ("tensorboard", "report.html", ".lock")
+    unread = ("tensorboard", "report.html", "log.txt", ".lock")
     return sorted(str(name) for name in every if name.parts[0] not in unread)
 
 
@@ -92,7 +92,7 @@ def test_all_of_a_run_is_intact_and_nothing_is_touched(workdir):
     items = verify.verify(workdir)
     named = {item.name for item in items if item.verdict == verify.INTACT}
     others = {item.name.partition("/")[0] for item in items if item.verdict != verify.INTACT}
-    assert others == {"report.html", "tensorboard"}
+    assert others == {"report.html", "log.txt", "tensorboard"}
     assert {name for name in named if name.startswith("checkpoints")} == {
         *("checkpoints/best/00000012", "checkpoints/last/00000010", "checkpoints/last/00000012")
     }

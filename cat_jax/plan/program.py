@@ -97,12 +97,21 @@ def _calls(
         ):
             if role == "to_apply" and one.operation != "call":
                 continue  # The sum of a reduction.
-            trips = TRIPS.search(one.rest)
-            count = int(trips[1]) if one.operation == "while" and trips else 1
+            count = _trips(one, computations) if one.operation == "while" else 1
             inside = fused or one.operation in ("fusion", "custom-call")
             for callee in callees.split(", "):
                 if callee.lstrip("%") in computations:
                     yield from _calls(computations, callee.lstrip("%"), times * count, inside)
+
+
+def _trips(loop: _Instruction, computations: dict[str, list[_Instruction]]) -> int:
+    """How often a loop runs: XLA states it for CPUs and GPUs; for TPUs its condition does."""
+    if stated := TRIPS.search(loop.rest):
+        return int(stated[1])
+    condition = re.search(r"condition=%?([\w.\-]+)", loop.rest)
+    compared = computations.get(condition[1], []) if condition else []
+    bounds = [one.operands[0] for one in compared if one.operation == "constant" and one.operands]
+    return int(bounds[0]) if len(bounds) == 1 and bounds[0].isdigit() else 1
 
 
 def _count(
