@@ -12,8 +12,9 @@ from flax import nnx
 from jax.tree_util import Partial
 from slow_cases import slow
 
-from cat_jax import attacks, checks, objectives
+from cat_jax import attacks, objectives
 from cat_jax.errors import UsageError
+from cat_jax.evaluation import checks
 
 KEY = jax.random.key(0)
 IMAGES = np.random.default_rng(0).uniform(0.2, 0.8, (3, 2, 2, 3)).astype(np.float32)

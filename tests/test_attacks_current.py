@@ -13,8 +13,9 @@ from flax import nnx
 from jax.tree_util import Partial
 from slow_cases import all_slow_but
 
-from cat_jax import attacks, checks, losses
+from cat_jax import attacks, losses
 from cat_jax.errors import UsageError
+from cat_jax.evaluation import checks
 
 KEY = jax.random.key(0)
 IMAGES = np.random.default_rng(0).uniform(0.3, 0.7, (6, 2, 2, 1)).astype(np.float32)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from cat_jax import attacks, checks
+from cat_jax import attacks
 from cat_jax.attacks.precision import inwards
+from cat_jax.evaluation import checks
 
 EPSILON = 0.05
 KEY = jax.random.key(0)

@@ -10,10 +10,10 @@ from jax import lax
 from jax.tree_util import Partial
 from robust_digits import EPSILON, network
 
-from cat_jax import checks
-from cat_jax.checks import findings
-from cat_jax.checks.classifier import radii_to_one
 from cat_jax.errors import UsageError
+from cat_jax.evaluation import checks
+from cat_jax.evaluation.checks import findings
+from cat_jax.evaluation.checks.classifier import radii_to_one
 from cat_jax.networks.norm import BatchNorm
 
 NAMES = (

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cat_jax import checks
-from cat_jax.checks.comparison import sign_test
 from cat_jax.errors import UsageError
+from cat_jax.evaluation import checks
+from cat_jax.evaluation.checks.comparison import sign_test
 
 N = 1000
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from cat_jax import checks
+from cat_jax.evaluation import checks
 
 FINE = {"natural": 0.8, "robust": 0.5, "fgsm": 0.55, "zero_gradients": 0.0, "mask": 0.6}
 CHANCE = FINE | {"natural": 0.1, "robust": 0.105, "fgsm": 0.11}

@@ -9,11 +9,11 @@ import pytest
 from flax import nnx
 from jax.tree_util import Partial
 
-from cat_jax import attacks, checks
+from cat_jax import attacks
 from cat_jax.attacks import NamedAttack
 from cat_jax.configs import digits
 from cat_jax.errors import UsageError
-from cat_jax.evaluation import evaluate
+from cat_jax.evaluation import checks, evaluate
 from cat_jax.experiment import attack_words, labels, settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 

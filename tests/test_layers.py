@@ -16,7 +16,7 @@ __init__ errors types intervals configs
 storage runtime
 losses objectives networks data
 attacks methods
-checks step
+evaluation.checks step
 experiment
 weights evaluation
 training
@@ -34,11 +34,17 @@ FILES = sorted(path for top in ("cat_jax", "configs") for path in (ROOT / top).r
 
 
 def room_of(path):
-    """The module or package at the top of cat_jax that a file belongs to."""
-    top, *rest = path.relative_to(ROOT).parts
+    """The module or package of `LAYERS` that a file belongs to."""
+    top, *rest = path.relative_to(ROOT).with_suffix("").parts
     if path.name == "__main__.py":
         return "__main__"
-    return (rest[0] if top == "cat_jax" else top).removesuffix(".py")
+    return layer(rest) if top == "cat_jax" else top
+
+
+def layer(names):
+    """ "a.b" if `LAYERS` has it, or else "a", for the names [a, b, ...] of a module in cat_jax."""
+    inner = ".".join(names[:2])
+    return inner if inner in LEVELS else names[0]
 
 
 def imported_names(source):
@@ -93,7 +99,7 @@ def faults(room, source):
     if room not in LEVELS:
         return [f"{room} has no layer: add it to LAYERS"]
     names = [name.split(".") for name in imported_names(source)]
-    rooms = {parts[1] for parts in names if parts[0] == "cat_jax"} - {room, "__version__"}
+    rooms = {layer(parts[1:]) for parts in names if parts[0] == "cat_jax"} - {room, "__version__"}
     above = sorted(other for other in rooms if LEVELS.get(other, 99) > LEVELS[room])
     heavy = {parts[0] for parts in names} & HEAVY if room in WITHOUT_JAX else set()
     return above + sorted(heavy)
@@ -128,6 +134,8 @@ def test_the_check_can_fail():
         "jax",
     ]
     assert faults("types", "def f():\n  from cat_jax.step.state import TrainState") == ["step"]
+    assert faults("evaluation.checks", "from cat_jax import attacks, evaluation") == ["evaluation"]
+    assert faults("attacks", "from cat_jax.evaluation import checks") == ["evaluation.checks"]
     assert faults("utils", "")
 
 

@@ -12,9 +12,9 @@ from jax.tree_util import Partial
 
 from cat_jax import attacks, losses
 from cat_jax.attacks import expectation
-from cat_jax.checks import findings
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import evaluate
+from cat_jax.evaluation.checks import findings
 
 KEY = jax.random.key(0)
 IMAGES = np.random.default_rng(0).uniform(0.2, 0.8, (5, 2, 2, 1)).astype(np.float32)

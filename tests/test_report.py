@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import made_lines
 import pytest
 
-from cat_jax.checks import Finding
 from cat_jax.configs import digits, mnist, preact_cifar10, preact_cifar100, wrn_cifar10
 from cat_jax.evaluation import result_lines
+from cat_jax.evaluation.checks import Finding
 from cat_jax.experiment import settings
 from cat_jax.paper import references
 from cat_jax.report import __main__ as command

@@ -9,10 +9,10 @@ import pytest
 import small_runs
 
 from cat_jax import data
-from cat_jax.checks.findings import Finding
 from cat_jax.configs import digits
 from cat_jax.evaluation import result_lines
 from cat_jax.evaluation.budget import attacks_stay_in_ball
+from cat_jax.evaluation.checks.findings import Finding
 from cat_jax.evaluation.results import Result
 from cat_jax.experiment import settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks

@@ -11,9 +11,10 @@ import pytest
 import small_runs
 from jax.tree_util import Partial
 
-from cat_jax import checks, data
+from cat_jax import data
 from cat_jax.cli import modes
 from cat_jax.errors import UsageError
+from cat_jax.evaluation import checks
 from cat_jax.evaluation.images import to_bytes
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks

@@ -10,10 +10,10 @@ import pytest
 import small_runs
 from jax.tree_util import Partial
 
-from cat_jax import attacks, checks, data, losses, weights
+from cat_jax import attacks, data, losses, weights
 from cat_jax.cli import modes
 from cat_jax.errors import UsageError
-from cat_jax.evaluation import transfer
+from cat_jax.evaluation import checks, transfer
 from cat_jax.experiment import labels, settings, suites
 from cat_jax.report import grids, tables, transfer_matrix
 from cat_jax.storage import checkpoint, files, lines

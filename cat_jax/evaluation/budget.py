@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cat_jax.checks.findings import Finding, finding
+from cat_jax.evaluation.checks.findings import Finding, finding
 from cat_jax.evaluation.images import SLACK
 from cat_jax.evaluation.results import Result
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from cat_jax import checks, data
-from cat_jax.checks import Finding
-from cat_jax.evaluation import result_lines
+from cat_jax import data
+from cat_jax.evaluation import checks, result_lines
+from cat_jax.evaluation.checks import Finding
 from cat_jax.evaluation.examined import Weights
 from cat_jax.evaluation.result_lines import Part
 from cat_jax.experiment.experiment import Experiment

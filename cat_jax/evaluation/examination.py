@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from cat_jax import checks, data
+from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
-from cat_jax.evaluation import classifier_checks, result_lines
+from cat_jax.evaluation import checks, classifier_checks, result_lines
 from cat_jax.evaluation.attack_progress import AttackProgress
 from cat_jax.evaluation.budget import attacks_stay_in_ball
 from cat_jax.evaluation.evaluator import Evaluator

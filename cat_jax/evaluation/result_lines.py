@@ -8,7 +8,7 @@ from typing import Any
 from flax import linen as nn
 
 from cat_jax import data
-from cat_jax.checks import Finding
+from cat_jax.evaluation.checks import Finding
 from cat_jax.evaluation.results import Result
 from cat_jax.experiment import labels, settings
 from cat_jax.experiment.experiment import Experiment

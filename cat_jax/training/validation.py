@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from cat_jax import checks, data
+from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
+from cat_jax.evaluation import checks
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.experiment.evaluation_attacks import NATURAL, validation_attacks
 from cat_jax.experiment.experiment import Experiment

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cat_jax.checks.findings import Finding, finding
 from cat_jax.errors import UsageError
+from cat_jax.evaluation.checks.findings import Finding, finding
 
 Flags = Mapping[str, np.ndarray]
 Groups = Mapping[str, Any]  # By attack: equal values for attacks that may be compared.

@@ -11,9 +11,9 @@ from cat_jax import attacks, losses
 from cat_jax.attacks.arguments import PixelRange, as_key, as_pixel_range
 from cat_jax.attacks.callables import TrainingMode
 from cat_jax.attacks.entry import Entry
-from cat_jax.checks import findings
-from cat_jax.checks.findings import Finding
 from cat_jax.errors import UsageError
+from cat_jax.evaluation.checks import findings
+from cat_jax.evaluation.checks.findings import Finding
 from cat_jax.types import Array, LogitsFn
 
 PGD_STEPS, NUM_STARTS, APGD_STEPS = 10, 5, 40
