@@ -46,6 +46,11 @@ VARIANTS = default.variants(
 
 def get_config(variant: str = "cat_cw") -> ConfigDict:
     """Returns the config of one of `VARIANTS`."""
+    return default.apply_variant(base(), variant, VARIANTS)
+
+
+def base() -> ConfigDict:
+    """Returns the config that all variants share."""
     config = default.get_config()
     config.recipe = "mnist"
     config.threat.epsilon = "0.3"
@@ -70,4 +75,4 @@ def get_config(variant: str = "cat_cw") -> ConfigDict:
     config.test.unclipped = True
     config.test.num_restarts = 5
     config.log_every = 50
-    return default.apply_variant(config, variant, VARIANTS)
+    return config

@@ -218,6 +218,7 @@ NORMALISED = {"classifier.mean": (0.4, 0.5, 0.6), "classifier.std": (0.1, 0.2, 0
     "name, side, fields",
     [
         ("SmallCNN", 8, {}),
+        ("StridedCNN", 8, {}),
         ("WideResNet", 8, {"classifier.depth": 10, "classifier.widen_factor": 2} | NORMALISED),
         pytest.param("PreActResNet18", 32, NORMALISED, marks=pytest.mark.slow),
         pytest.param("ResNet18", 32, NORMALISED, marks=pytest.mark.slow),

@@ -97,6 +97,7 @@ def test_published_wrappings_and_normalisers_are_understood(prefix, constants, w
     "network, image_shape",
     [
         (networks.SmallCNN(num_classes=3), (28, 28, 1)),
+        (networks.StridedCNN(num_classes=3), (28, 28, 1)),
         (networks.SmallMask(sees="pair"), (8, 8, 3)),
         (networks.WideResNet(num_classes=5, depth=16, widen_factor=2), (32, 32, 3)),
     ],

@@ -27,6 +27,19 @@ class SmallCNN(nn.Sequential):
         super().__init__(*layers, nn.Linear(100, num_classes))
 
 
+class StridedCNN(nn.Sequential):
+    """Two convolutions of stride 2 and two linear layers, for images [B, C, H, W]."""
+
+    def __init__(self, num_classes: int, image_shape: tuple[int, int, int]) -> None:
+        height, width, channels = image_shape
+        super().__init__(
+            *(nn.Conv2d(channels, 16, 4, 2, padding=1), nn.ReLU()),
+            *(nn.Conv2d(16, 32, 4, 2, padding=1), nn.ReLU(), nn.Flatten()),
+            *(nn.Linear(32 * (height // 4) * (width // 4), 100), nn.ReLU()),
+            nn.Linear(100, num_classes),
+        )
+
+
 class PreActBlock(nn.Module):
     """norm-activation-conv twice; where the shape changes, the shortcut is a 1x1 convolution."""
 

@@ -7,6 +7,7 @@ from cat_jax import data
 SPECS = {
     "digits": data.Spec((8, 8, 1), 10, 1437),
     "mnist": data.Spec((28, 28, 1), 10, 60_000),
+    "fast_mnist": data.Spec((28, 28, 1), 10, 60_000),
     "preact_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "wrn_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "awp_cifar10": data.Spec((32, 32, 3), 10, 50_000),
