@@ -12,7 +12,7 @@ from jax import lax
 
 from cat_jax import data
 from cat_jax.errors import UsageError
-from cat_jax.plan import absent_devices, fitting, plan_text, program, step_plan, target
+from cat_jax.plan import __main__, absent_devices, fitting, plan_text, program, step_plan, target
 
 # One GPU's program: a loop of ten with a cuDNN convolution, a fused kernel and an all-reduce.
 HLO = """HloModule m, entry_computation_layout={()->f32[]}
@@ -176,6 +176,14 @@ def test_a_small_run_is_planned_for_two_cpu_devices():
     assert "on 2 x cpu" in text and "training step" in text and "collectives of" in text
     assert step_plan.of_evaluation(experiment, *places) is None, "it attacks nothing"
     assert config.parallel == "pmap", "the run itself keeps its config"
+
+
+@pytest.mark.parametrize("fits, status", [(True, None), (False, 2)])
+def test_the_command_ends_with_2_if_a_run_does_not_fit(monkeypatch, fits, status):
+    monkeypatch.setattr(__main__, "run", lambda: fits)
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(__main__.main([]))
+    assert ended.value.code == status
 
 
 @pytest.mark.slow

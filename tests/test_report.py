@@ -16,7 +16,7 @@ from cat_jax.evaluation.checks import Finding
 from cat_jax.experiment import settings
 from cat_jax.paper import references
 from cat_jax.report import __main__ as command
-from cat_jax.report import details, tables
+from cat_jax.report import details, seed_means, tables
 from cat_jax.storage import lines
 from cat_jax.storage.run_folder import RunFolder
 
@@ -164,6 +164,27 @@ def test_published_numbers_stand_in_rows_of_their_own_run(workdir, tmp_path):
     assert wide.count("|:-") == 1 and f"| {workdir.name}, best " in wide
     assert narrow.count("|:-") == 2, "a table for each run"
     assert all(len(line) <= 80 for line in narrow.splitlines())
+
+
+def test_runs_that_differ_in_the_seed_alone_are_averaged(tmp_path, capsys, monkeypatch):
+    numbers = {("0.1", 0): 0.90, ("0.1", 1): 0.93, ("0.1", 5): 0.96, ("0.3", 0): 0.5}
+    for (beta1, seed), accuracy in numbers.items():
+        config = mnist.get_config("cat_cw")
+        config.method.beta1, config.seed = float(beta1), seed
+        folder = tmp_path / f"beta1_{beta1}_seed_{seed}"
+        RunFolder(folder).write_config(
+            settings.as_dict(resolved := settings.resolve(config)), {}, ""
+        )
+        names = NAMES if seed < 5 else ["natural"]
+        write(folder, resolved, ["best"], names, accuracy)
+    workdirs = sorted(tmp_path.iterdir())
+    (grid,) = seed_means.seed_grids(workdirs)
+    assert grid.head[:4] == ["first run", "seeds", "checkpoint", "images"]
+    assert grid.head[4:] == ["natural", "pgd20_unclipped at 0.3"]
+    assert grid.body == [["beta1_0.1_seed_0", "0, 1, 5", "best", "1000", "93.0 ± 3.0", "-"]]
+    assert seed_means.seed_grids(workdirs[-2:]) == [], "beta1 differs too"
+    monkeypatch.setattr(sys, "argv", ["report", *map(str, workdirs)])
+    assert command.main() == 0 and "93.0 ± 3.0" in capsys.readouterr().out
 
 
 def test_other_conditions_and_other_images_stand_apart(workdir):

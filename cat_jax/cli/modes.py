@@ -17,7 +17,7 @@ from cat_jax.cli.prepared import prepare
 from cat_jax.errors import UsageError
 from cat_jax.evaluation import robustness
 from cat_jax.paper import references
-from cat_jax.report import tables
+from cat_jax.report import grids, seed_means, tables
 from cat_jax.runtime import processes
 from cat_jax.storage import checkpoint
 from cat_jax.storage import verify as verification
@@ -181,6 +181,8 @@ def run_sweep(
     finished = sweep.run_all(points, workdir, run_one, done=is_done)
     if finished:
         print("\n" + tables.runs_table(finished, references.of_run))
+        if means := seed_means.seed_grids(finished):
+            print("\n" + grids.captioned(means))
     return len(finished) == len(points)
 
 

@@ -20,7 +20,7 @@ from cat_jax.errors import Damaged, UsageError
 from cat_jax.paper import output, progress, references, runs
 from cat_jax.paper.catalogue import TABLES
 from cat_jax.paper.query import Query
-from cat_jax.report import corruption_table, details, grids, tables, transfer_matrix
+from cat_jax.report import corruption_table, details, grids, seed_means, tables, transfer_matrix
 from cat_jax.storage import files, paths, run_folder
 
 NAMES = (*TABLES, "losses")
@@ -95,6 +95,7 @@ def _print_runs(arguments: argparse.Namespace, overrides: list[str]) -> None:
         print("\n\n".join(f"{workdir}\n{details.details(workdir)}" for workdir in workdirs))
     else:
         texts = [tables.runs_table(workdirs, references.of_run)]
+        texts.append(grids.captioned(seed_means.seed_grids(workdirs)))
         texts.append(grids.captioned(transfer_matrix.transfer_grids(workdirs)))
         texts.append(grids.captioned(corruption_table.corruption_grids(workdirs)))
         print("\n\n".join(filter(None, texts)))
