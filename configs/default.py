@@ -290,6 +290,7 @@ def _test() -> ConfigDict:
     test.num_examples = 0  # Size of a random subset, balanced over the classes; 0: all images.
     test.subset_seed = 0  # Seed of the subset, separate from config.seed so that runs share it.
     test.num_checked = 64  # Images for the checks of false robustness; 0: none.
+    test.search_precision = "float32"  # Or "tensorfloat32", "bfloat16"; float32 judges the images.
     test.save_adversarial = "none"  # Or "float32"; "uint8" rounds to 8 bits and evaluates those.
     test.batch_size = 250
     return test

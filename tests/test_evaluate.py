@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from flax import linen as nn
 from cat_jax import attacks
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.data import Split
+from cat_jax.evaluation.attacked_batch import attack_batch
 from cat_jax.evaluation.evaluator import Evaluator
 from cat_jax.evaluation.images import excess_of
 from cat_jax.evaluation.results import Place
@@ -74,6 +76,23 @@ def test_a_second_checkpoint_does_not_compile_again(variables, split):
             scaled = jax.tree.map(lambda leaf, scale=scale: scale * leaf, variables)
             run(scaled, NAMED, split)
     assert names.count("jit(attack_batch)") == 1
+
+
+def test_a_search_at_lower_precision_is_judged_at_full_precision(variables, split):
+    """CPUs have one precision, so the program itself is looked at."""
+
+    def precisions(attack):
+        run = functools.partial(attack_batch, Linear().apply, attack, None)
+        program = jax.make_jaxpr(run)(variables, jax.random.key(0), *split, np.arange(70))
+        return re.findall(r"precision=\(Precision\.(\w+), ", str(program))
+
+    named = NAMED._replace(attack=attacks.at_precision(NAMED.attack, "bfloat16"))
+    *search, judge = precisions(named)
+    assert set(search) == {"DEFAULT"} and judge == "HIGHEST"
+    assert set(precisions(NAMED)) == {"HIGHEST"} and len(precisions(NAMED)) == len(search) + 1
+    np.testing.assert_array_equal(
+        evaluator()(variables, named, split).flags, evaluator()(variables, NAMED, split).flags
+    )
 
 
 def test_an_attack_that_reads_what_has_changed_is_compiled_again(variables, split):

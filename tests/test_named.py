@@ -52,6 +52,18 @@ def test_conditions_are_the_arguments_and_the_defaults_of_the_others():
     assert NamedAttack("natural", None).conditions == {"attack": "natural"}
 
 
+def test_a_search_at_lower_precision_is_a_condition():
+    search = attacks.at_precision(PGD, "bfloat16")
+    lower = {"search_precision": "bfloat16"}
+    assert conditions(search) == conditions(PGD) | lower
+    nearer = NamedAttack("a", search).at(4 / 255).conditions
+    assert nearer["step_size"] == 0.0015 and nearer["search_precision"] == "bfloat16"
+    nearest = functools.partial(attacks.fmn, epsilon=0.1)
+    assert NamedAttack("a", attacks.at_precision(nearest, "bfloat16")).is_minimum_norm
+    members = tuple(NamedAttack(name, search) for name in "ab")
+    assert NamedAttack("worst", None, worst_of=members).conditions.items() >= lower.items()
+
+
 def test_an_attack_of_a_user_is_described_by_its_own_arguments():
     def corners(logits_fn, images, labels, keys, *, epsilon, tries=3, loss=objectives.no_loss):
         raise AssertionError("it is not run")

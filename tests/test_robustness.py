@@ -46,6 +46,16 @@ def names(evaluation, **overrides):
     return [named.name for named in evaluation_attacks(config)]
 
 
+def test_a_lower_precision_of_the_search_is_stated_for_each_attack():
+    config = small_runs.config(evaluation="natural,pgd20,standard")
+    config.test.search_precision = "bfloat16"
+    natural, *others = evaluation_attacks(settings.resolve(config))
+    assert "search_precision" not in natural.conditions
+    labels_of = labels.attacks([named.conditions for named in others])
+    assert len(labels_of) > 3
+    assert all(label.endswith("searched in bfloat16") for label in labels_of)
+
+
 def records(workdir):
     """What the evaluation keeps on disk, without when and how long it was measured."""
     found = {}

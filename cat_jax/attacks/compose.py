@@ -1,4 +1,4 @@
-"""Attacks that run other attacks: restarts of one, the union of several."""
+"""Attacks that run other attacks: restarts of one, the union of several, one at a precision."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -54,6 +54,20 @@ def union(attacks: Sequence[Callable[..., Array]]) -> Whole:
     return functools.partial(_union, attacks=tuple(attacks))
 
 
+def at_precision(attack: Callable[..., Array], precision: str) -> Whole:
+    """`attack`, whose passes through the network multiply in lower precision, which is faster.
+
+    Whether an image fools the classifier is for the caller to judge at full precision: an image
+    that was found in bfloat16 and is misclassified in float32 is a valid adversarial image.
+    Evaluations judge so. CPUs always compute in float32.
+
+    Args:
+      attack: an attack with its arguments.
+      precision: as for `jax.default_matmul_precision`, such as "tensorfloat32" or "bfloat16".
+    """
+    return functools.partial(_at_precision, attack=attack, search_precision=precision)
+
+
 # Because `NamedAttack` reads the conditions of an attack from its arguments, these are partials.
 def _restarted(
     logits_fn: LogitsFn,
@@ -98,6 +112,19 @@ def _union(
         else:
             progress = lax.cond(jnp.all(progress[1]), lambda unchanged: unchanged, run, progress)
     return progress[0]
+
+
+def _at_precision(
+    logits_fn: LogitsFn,
+    images: Array,
+    labels: Array,
+    key: Array,
+    *,
+    attack: Callable[..., Array],
+    search_precision: str,
+) -> Array:
+    with jax.default_matmul_precision(search_precision):
+        return attack(logits_fn, images, labels, key)
 
 
 def _attack_again(

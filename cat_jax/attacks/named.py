@@ -58,7 +58,7 @@ class NamedAttack(NamedTuple):
     @property
     def is_minimum_norm(self) -> bool:
         """Does the attack look for the nearest adversarial image?"""
-        return self.attack is not None and unwrap(self.attack)[0] in MINIMUM_NORM
+        return self.attack is not None and _innermost(self.attack) in MINIMUM_NORM
 
     def chain(self) -> "list[NamedAttack]":
         """The cascade up to this attack, in the order of the attacks."""
@@ -104,8 +104,9 @@ class NamedAttack(NamedTuple):
         named = {"attack": self.name} | ({"plugins": {**self.plugins}} if self.plugins else {})
         if self.worst_of:
             members = [member.conditions for member in self.worst_of]
-            ball = {name: members[0][name] for name in ("norm", "epsilon", "clipped")}
-            return named | ball | {"attacks": members}
+            shared = ("norm", "epsilon", "clipped", "search_precision")
+            common = {name: members[0][name] for name in shared if name in members[0]}
+            return named | common | {"attacks": members}
         return named | (describe(self.attack) if self.attack else {})
 
 
@@ -115,6 +116,12 @@ def _difference(earlier: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         earlier if len(earlier) == 1 else own | earlier
     )  # Because natural accuracy has only a name.
     return {k: earlier.get(k) for k in names if k not in own or earlier.get(k) != own[k]}
+
+
+def _innermost(attack: AttackFn) -> Any:
+    """The function of an attack, without what repeats it or sets its precision."""
+    function, arguments = unwrap(attack)
+    return _innermost(arguments["attack"]) if "attack" in arguments else function
 
 
 def _at(attack: AttackFn, epsilon: Any, ratio: Any) -> AttackFn:

@@ -47,22 +47,24 @@ def evaluation_attacks(config: ConfigDict) -> list[NamedAttack]:
     Raises:
       UsageError: for a name that is neither a suite nor an attack.
     """
+    precision = config.test.search_precision
     named: dict[str, NamedAttack] = {}
     for listed in suites.listed(config):
         if listed.worst_of:
             members = tuple(named[name] for name in listed.worst_of)
             named[listed.name] = NamedAttack(listed.name, None, worst_of=members)
         else:
-            named[listed.name] = _build(listed, named.get(listed.after))
+            named[listed.name] = _build(listed, named.get(listed.after), precision)
     return list(named.values())
 
 
 def evaluation_curves(config: ConfigDict, num_pixels: int) -> list[tuple[NamedAttack, list[float]]]:
     """The attacks of accuracy against epsilon and their radii, if `config.evaluation` asks."""
-    return [(_build(listed, None), radii) for listed, radii in suites.curves(config, num_pixels)]
+    curves, precision = suites.curves(config, num_pixels), config.test.search_precision
+    return [(_build(listed, None, precision), radii) for listed, radii in curves]
 
 
-def _build(listed: Listed, after: NamedAttack | None) -> NamedAttack:
+def _build(listed: Listed, after: NamedAttack | None, precision: str) -> NamedAttack:
     if not listed.function:
         return NATURAL
     record = records_of(EvaluationAttack).get(listed.function)
@@ -70,6 +72,8 @@ def _build(listed: Listed, after: NamedAttack | None) -> NamedAttack:
     attack: Any = functools.partial(function, **listed.arguments)
     if listed.num_restarts:
         attack = attacks.restarts(attack, listed.num_restarts)
+    if precision != "float32":
+        attack = attacks.at_precision(attack, precision)
     if ":" in listed.name:
         _try(listed.name, attack)
     plugins = plugins_of(record) if record else {}

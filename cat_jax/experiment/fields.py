@@ -182,6 +182,7 @@ FIELDS: dict[str, Field] = {
     "test.num_examples": Field(least(0), EVALUATION),
     "test.subset_seed": Field(least(0), EVALUATION),
     "test.num_checked": Field(NONE_OR_SEVERAL, NOTHING),
+    "test.search_precision": Field(one_of("float32", "tensorfloat32", "bfloat16"), EVALUATION),
     "test.save_adversarial": Field(one_of("none", "float32", "uint8"), NOTHING),
     "test.batch_size": Field(least(1), NOTHING),
     # Bookkeeping.

@@ -61,7 +61,9 @@ def attack(conditions: Conditions) -> str:
     if conditions["norm"] == "union":
         return f"{conditions['attack']} at {threat(conditions)}{origin}"
     norm = "" if conditions["norm"] == "linf" else f"{NORMS[conditions['norm']]} "
-    return f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}{origin}"
+    label = f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}{origin}"
+    lower = conditions.get("search_precision")
+    return f"{label}, searched in {lower}" if lower else label
 
 
 def source(conditions: Conditions) -> str:

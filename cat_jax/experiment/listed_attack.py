@@ -30,7 +30,9 @@ class Listed:
     worst_of: tuple[str, ...] = ()
 
     def agrees(self, conditions: Mapping[str, Any]) -> bool:
-        """Whether the conditions of a result are those of the suite."""
+        """Whether the conditions of a result are those of the suite, at full precision."""
+        if "search_precision" in conditions:
+            return False
         arguments = dict(self.arguments)
         if "pixel_range" in arguments:
             arguments["clipped"] = arguments.pop("pixel_range") is not None
