@@ -18,7 +18,7 @@ import small_runs
 
 from cat_jax.storage import checkpoint, files
 
-COUNTS = [1, pytest.param(50, marks=pytest.mark.slow)]
+COUNTS = [1, pytest.param(20, marks=pytest.mark.slow)]
 if "CRASHES" in os.environ:
     COUNTS = [int(os.environ["CRASHES"])]
 PATIENCE = 120  # Seconds that a start may take to its next step.
