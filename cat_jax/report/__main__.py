@@ -8,7 +8,8 @@
 The first command prints accuracies side by side, the second every check and
 the cost of each attack. The third fills a table of the paper from all runs
 below a folder; the last one prints the commands that train these runs, here
-with 5% of the training. --config.FIELD=VALUE goes to each of these commands.
+with 5% of the epochs and test images. --config.FIELD=VALUE is added to each of
+these commands.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         help="also write HTML, Markdown, LaTeX, CSV and figures there",
     )
     add("--seeds", metavar="0,1,2", help="seeds; default: those of each row")
-    add("--scale", default="1", metavar="S", help="share of the training, in (0, 1]")
+    add("--scale", default="1", metavar="S", help="share of epochs and test images, in (0, 1]")
     add("--list-runs", action="store_true", help="print the commands to run")
     add("--details", action="store_true", help="print every check and the cost of each attack")
     add("--todo", action="store_true", help="with --list-runs: only for runs that are not done")

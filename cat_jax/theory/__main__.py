@@ -4,7 +4,7 @@
     python -m cat_jax.theory --out=docs/results/theory
 
 Both commands print the results; the second one also writes a page with numbers
-and pictures. It takes minutes on two cores.
+and pictures. It takes one or two minutes on two cores.
 """
 
 import argparse
