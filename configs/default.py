@@ -133,7 +133,8 @@ def _set_data(config: ConfigDict) -> None:
     # Folder of prepared data sets; "" is $CAT_JAX_DATA, or else ~/tensorflow_datasets. With own, a
     # folder of images or an .npz file.
     config.data_dir = ""
-    config.num_validation = 0  # Held out of the training split. With 0, best/ equals last/.
+    # Held out of the training split. With 0, best/ equals last/, unless the test split chooses it.
+    config.num_validation = 0
     config.selection = "validation"  # Split that chooses best/, or "test" (optimistic).
     config.augment = "none"  # Or "crop_flip": reflect-pad 4, random crop, random flip (sec. 5.1),
     # or "crop_flip_zero": the same with zero padding, as in TRADES, MART and FAT.

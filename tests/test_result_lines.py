@@ -1,5 +1,6 @@
 """Lines of results: their keys, and which of them replaces which."""
 
+import json
 import pathlib
 import types
 
@@ -93,6 +94,15 @@ def test_a_field_that_decides_nothing_changes_no_key():
     assert others.keys() <= set(idle) - CHOOSING
     for path, value in others.items():
         assert keys(**{path: value}) == keys(), path
+
+
+@pytest.mark.parametrize(
+    "num_validation, selection, expected",
+    [(0, "validation", "none"), (0, "test", "test"), (9, "validation", "validation")],
+)
+def test_a_line_says_which_split_chose_the_checkpoint(num_validation, selection, expected):
+    fields = {"num_validation": num_validation, "selection": selection}
+    assert {json.loads(key)[0]["selection"] for key in keys(**fields)} == {expected}
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def attacked_run(
         "step": checkpoint.step,
         "file": None,
         "conventions": config.conventions,
-        "selection": config.selection if config.num_validation else "none",
+        "selection": settings.selection(config),
         "num_devices": checkpoint.meta.get("num_devices"),
         "sync_batch_norm": config.sync_batch_norm,
         "training": settings.training_conventions(config),

@@ -162,6 +162,11 @@ def training_conventions(config: ConfigDict | Mapping[str, Any]) -> dict[str, An
     }
 
 
+def selection(config: ConfigDict) -> str:
+    """The split that chooses best/: "validation" or "test"; "none" if best/ is last/."""
+    return str(config.selection) if config.num_validation or config.selection == "test" else "none"
+
+
 def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"attack": {"kappa": x}} as {"attack.kappa": x}; lists as tuples."""
     values: dict[str, Any] = {}

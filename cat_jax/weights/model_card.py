@@ -120,10 +120,7 @@ def card(
         dataset=config.dataset,
         data_sha=results[0]["attacked"]["data_sha"] if results else "unknown",
         extra=labels.extra_data(config) or "no additional data",
-        held_out=f"{config.num_validation} training images were held out, and `best` was chosen on "
-        f"the {config.selection} split"
-        if config.num_validation
-        else "nothing was held out, and `best` is `last`",
+        held_out=_held_out(run),
         checkpoint=run.checkpoint,
         step=run.step,
         method=_method(run),
@@ -137,6 +134,13 @@ def card(
         made_with=_made_with(results, settings.fingerprint(config)),
         config=json.dumps(settings.as_dict(config), indent=1, allow_nan=False),
     )
+
+
+def _held_out(run: Trained) -> str:
+    number, chosen_on = run.config.num_validation, settings.selection(run.config)
+    images = f"{number} training images were held out" if number else "nothing was held out"
+    best = "is `last`" if chosen_on == "none" else f"was chosen on the {chosen_on} split"
+    return f"{images}, and `best` {best}"
 
 
 def _weights(line: Line) -> tuple[str, str]:
