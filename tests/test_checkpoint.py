@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import small_runs
+from orbax.checkpoint import multihost
 
 from cat_jax.errors import UsageError
 from cat_jax.storage import checkpoint
@@ -52,6 +53,18 @@ def test_a_relative_folder_serves_too(folder, state, monkeypatch):
     checkpoint.save(relative, at(state, 15), {}, keep=2)
     found = checkpoint.newest(relative)
     assert checkpoint.restore(found, jax.eval_shape(lambda: state)).step == 15
+
+
+def test_one_of_several_processes_restores_without_the_others(folder, state, monkeypatch):
+    waits_for = []
+    monkeypatch.setattr(
+        multihost, "sync_global_processes", lambda *_, processes, **__: waits_for.append(processes)
+    )
+    found = checkpoint.newest(folder)
+    checkpoint.restore(found, jax.eval_shape(lambda: state))
+    arrays = checkpoint.restore_arrays(found)
+    chex.assert_trees_all_equal(arrays["classifier"]["params"], state.classifier.params)
+    assert waits_for and all(processes == {0} for processes in waits_for)
 
 
 def test_only_the_newest_are_kept(folder, state):

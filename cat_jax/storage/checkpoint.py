@@ -11,7 +11,7 @@ import logging
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -154,7 +154,7 @@ def restore(checkpoint: Checkpoint, template: PyTree) -> PyTree:
 def restore_arrays(checkpoint: Checkpoint) -> PyTree:
     """The state in `checkpoint` as NumPy arrays in dictionaries, without a template."""
     path = checkpoint.path.absolute()
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with _checkpointer(ocp.PyTreeCheckpointHandler) as checkpointer:
         leaves = checkpointer.metadata(path).item_metadata.tree
         as_arrays = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), leaves)
         restored: PyTree = checkpointer.restore(
@@ -163,12 +163,13 @@ def restore_arrays(checkpoint: Checkpoint) -> PyTree:
     return restored
 
 
-def _checkpointer() -> ocp.Checkpointer:
+def _checkpointer(
+    handler: Callable[..., ocp.CheckpointHandler] = ocp.StandardCheckpointHandler,
+) -> ocp.Checkpointer:
     """A checkpointer of orbax for this process alone: others do not take part."""
     index = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(primary_host=index, active_processes={index})
-    handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
-    return ocp.Checkpointer(handler, multiprocessing_options=alone)
+    return ocp.Checkpointer(handler(multiprocessing_options=alone), multiprocessing_options=alone)
 
 
 def _steps(folder: pathlib.Path) -> list[pathlib.Path]:
