@@ -105,6 +105,9 @@ def test_another_number_of_queries_is_another_name():
     few = {"test.num_queries": 1000}
     assert names("standard", **few) == [*CASCADE[:-1], "standard_q1000"]
     assert names("square", **few) == names("square_q1000", **few) == ["natural", "square_q1000"]
+    alone = ["natural", "apgd_ce", "apgd_t_alone", "fab_t_alone", "square_q1000"]
+    alone += ["standard_individual_q1000"]
+    assert names("standard_individual", **few) == names(alone[-1], **few) == alone
 
 
 def test_in_an_l2_ball_there_are_the_attacks_that_know_it():

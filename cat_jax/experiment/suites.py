@@ -54,6 +54,8 @@ def listed(config: ConfigDict) -> list[Listed]:
     parts = {"standard": standard, "standard_individual": individual, "plus": plus, "rand": rand}
     for name, members in parts.items():
         suites[name] = ["natural", *(attack.name for attack in members)]
+    # The worst case needs its members also under the name that its results have.
+    suites[individual[-1].name] = suites["standard_individual"]
     by_name |= _registered(config.test, by_name, suites)
     attacks: dict[str, Listed] = {}
     for word in words(config.evaluation):
