@@ -116,7 +116,7 @@ def parts(config: Any) -> tuple[Any, dict[str, Any], Any]:
     import numpy as np
 
     from cat_jax import data
-    from cat_jax.experiment import build_experiment
+    from cat_jax.experiment.experiment import build_experiment
     from cat_jax.runtime import processes
 
     devices = jax.devices()

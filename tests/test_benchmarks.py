@@ -14,11 +14,13 @@ import sys
 
 import golden
 import golden_steps
+import jax
 import numpy as np
 import pytest
 import small_runs
 
 from cat_jax import networks
+from cat_jax.experiment import settings
 
 ROOT = pathlib.Path(__file__).parent.parent
 PEER = pytest.mark.skipif(
@@ -100,6 +102,15 @@ def test_the_step_in_pytorch_is_the_published_one(tag, monkeypatch):
         found = step(torch.tensor(x), y, torch.tensor(arrays[f"{kind}_cw/step{k}/start"]))
         wanted = [meta[f"{tag}/step{k}"][f"{name}_loss"] for name in ("theta", "phi")]
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
+
+
+def test_the_scaling_benchmark_splits_a_batch_over_all_devices(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    scaling, config = importlib.import_module("scaling"), settings.resolve(small_runs.config())
+    _, batch, state = scaling.parts(config)
+    number = jax.device_count()
+    assert batch["image"].shape[:2] == (number, config.batch_size // number)
+    assert state.step == 0
 
 
 @pytest.mark.slow
