@@ -122,6 +122,31 @@ def test_done_is_of_this_config_at_its_last_step_under_every_attack(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "fields, checkpoint, attacks",
+    [
+        ({"evaluation": "curve"}, "last", ("curve_fmn", "curve_apgd")),
+        ({"evaluation": "corruptions"}, "last", ("corruption",)),
+        ({"evaluation": "natural", "average.kind": "moving"}, "last_average", ()),
+    ],
+)
+def test_done_includes_curves_corruptions_and_averages(fields, checkpoint, attacks, tmp_path):
+    config = small_runs.config(**fields)
+    resolved = settings.resolve(config)
+    files.write_text(tmp_path / "config.json", json.dumps(settings.as_dict(resolved)))
+    files.write_json_lines(tmp_path / "metrics.jsonl", [{"step": 12, "epoch": 0.9}])
+    conditions = [{"attack": "natural"}, *({"attack": attack} for attack in attacks)]
+    results = [
+        made_lines.result(made_lines.attacked(resolved, name, 12), one, 0.5)
+        for name in dict.fromkeys(["last", checkpoint])
+        for one in conditions
+    ]
+    files.write_json_lines(tmp_path / "results.jsonl", results[:-1])
+    assert not sweep.is_done(config, tmp_path)
+    files.write_json_lines(tmp_path / "results.jsonl", results)
+    assert sweep.is_done(config, tmp_path)
+
+
+@pytest.mark.parametrize(
     "step, epoch, is_end", [(28, 2.0, True), (29, 29 / 14, False), (27, 27 / 14, False)]
 )
 def test_the_last_step_of_so_many_epochs_is_known_by_its_epoch(tmp_path, step, epoch, is_end):

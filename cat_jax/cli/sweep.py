@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from cat_jax.errors import UsageError
-from cat_jax.experiment import settings
+from cat_jax.experiment import settings, suites
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks
 from cat_jax.experiment.fields import FIELDS
 from cat_jax.storage import lines
@@ -150,7 +150,7 @@ def run_all(
 
 
 def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
-    """Whether a workdir has this config, is trained, and has the results of every attack.
+    """Whether a workdir has this config, is trained, and has the results of its whole evaluation.
 
     It reads only the files of the workdir, and needs neither data nor devices.
     """
@@ -158,15 +158,20 @@ def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
     stored = folder.config()
     if stored is None or settings.fingerprint(stored) != settings.fingerprint(resolved):
         return False
+    # The weights that are attacked after all others.
+    last = "last" if resolved.average.kind == "none" else "last_average"
     step = _last_step(folder, resolved)
     results = lines.with_conditions(folder.read_lines("results"))
     done = [
         line["conditions"].items()
         for line in results
-        if (line["attacked"]["checkpoint"], line["attacked"]["step"]) == ("last", step)
+        if (line["attacked"]["checkpoint"], line["attacked"]["step"]) == (last, step)
     ]
-    attacks = [attack.conditions.items() for attack in evaluation_attacks(resolved)]
-    return bool(done) and all(any(attack <= one for one in done) for attack in attacks)
+    expected = [attack.conditions for attack in evaluation_attacks(resolved)]
+    # All radii of a curve are written at once, and so are all corruptions.
+    expected += [{"attack": curve.name} for curve, _ in suites.curves(resolved, num_pixels=1)]
+    expected += [{"attack": lines.CORRUPTION}] if suites.has_corruptions(resolved) else []
+    return bool(done) and all(any(one.items() <= found for found in done) for one in expected)
 
 
 def _last_step(folder: RunFolder, config: ConfigDict) -> int | None:

@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 from cat_jax import data
 from cat_jax.attacks.named import NamedAttack
 from cat_jax.errors import UsageError
-from cat_jax.experiment import schedules
-from cat_jax.experiment.attack_words import words
+from cat_jax.experiment import schedules, suites
 from cat_jax.experiment.batch_statistics import check_batch_statistics
 from cat_jax.experiment.evaluation_attacks import evaluation_attacks, evaluation_curves
 from cat_jax.experiment.method import build_method
@@ -132,7 +131,7 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
         average,
         evaluation_attacks(config),
         evaluation_curves(config, math.prod(spec.image_shape)),
-        "corruptions" in words(config.evaluation),
+        suites.has_corruptions(config),
     )
 
 

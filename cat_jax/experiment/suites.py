@@ -90,6 +90,11 @@ def curves(config: ConfigDict, num_pixels: int) -> list[tuple[Listed, list[float
     return [(fmn, _radii(config.test, CURVE_SHARES)), (apgd, _radii(config.test, MARK_SHARES))]
 
 
+def has_corruptions(config: ConfigDict) -> bool:
+    """Whether `config.evaluation` names corrupted images."""
+    return "corruptions" in words(config.evaluation)
+
+
 def _radii(settings: ConfigDict, shares: Sequence[float]) -> list[float]:
     """These multiples of the radius of the tests."""
     max_radius = MAX_RADIUS[settings.norm]
