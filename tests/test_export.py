@@ -278,6 +278,8 @@ def test_a_submission_states_what_was_measured_and_what_is_missing(workdir, tmp_
 
     lines = [copy_of(fgsm, "natural", 0.9, 64, 0), copy_of(fgsm, "apgd_ce", 0.5, 64, 58)]
     lines += [copy_of(fgsm, "standard", 0.25, 64, 32), copy_of(fgsm, "standard", 0.1, 10, 9)]
+    lines.append(copy_of(fgsm, "standard", 0.3, 64, 32))
+    lines[-1]["conditions"]["search_precision"] = "bfloat16"
     files.write_json_lines(copy / "results.jsonl", lines)
     info, issue, log = write()
     assert (info["clean_acc"], info["autoattack_acc"]) == ("90.00", "25.00")

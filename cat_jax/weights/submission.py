@@ -88,7 +88,8 @@ def write(run: Trained, workdir: pathlib.Path, stem: pathlib.Path) -> list[pathl
 def _cascade(run: Trained, workdir: pathlib.Path) -> dict[str, Line]:
     """The lines of natural accuracy and AutoAttack for these weights, in the ball of the tests.
 
-    Of evaluations on several sets of images it takes the largest, complete ones first.
+    Of evaluations on several sets of images it takes the largest, complete ones first. It skips
+    attacks that searched at a lower precision than AutoAttack.
     """
     test, digest = run.config.test, fingerprint(run.classifier.variables)
     ball = {"norm": test.norm, "epsilon": test.epsilon, "clipped": True}
@@ -98,7 +99,7 @@ def _cascade(run: Trained, workdir: pathlib.Path) -> dict[str, Line]:
         name = conditions["attack"]
         is_own = (attacked["checkpoint"], attacked["weights"]) == (run.checkpoint, digest)
         in_ball = name == "natural" or ball.items() <= conditions.items()
-        if is_own and in_ball and name in CASCADE:
+        if is_own and in_ball and name in CASCADE and "search_precision" not in conditions:
             groups.setdefault(labels.images(conditions), {})[name] = line
     largest = max(groups.values(), key=_completeness, default={})
     return {name: largest[name] for name in CASCADE if name in largest}
