@@ -102,7 +102,7 @@ def _differences(conditions: Conditions, alike: Sequence[Conditions]) -> list[st
 
 
 def settings(conditions: Conditions) -> str:
-    """ "100 steps of 0.003, from 5 random starts" or "5000 queries": the strength of an attack."""
+    """ "100 steps of 0.003, 5 random starts" or "5000 queries": the strength of an attack."""
     texts = []
     if steps := conditions.get("num_steps"):
         size = f" of {conditions['step_size']:.4g}" if "step_size" in conditions else ""
