@@ -57,7 +57,8 @@ def test_messages_also_go_to_a_file_with_their_dates(told, tmp_path):
 
 def test_the_banner_describes_the_run_in_80_columns(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    experiment, dataset, _ = small_runs.experiment(small_runs.config(), 4)
+    config = small_runs.config(evaluation="natural,pgd20,corruptions")
+    experiment, dataset, _ = small_runs.experiment(config, 4)
     trained, evaluated = (
         banner.banner(experiment, dataset, RunFolder(tmp_path), trains=trains)
         for trains in (True, False)
@@ -69,7 +70,7 @@ def test_the_banner_describes_the_run_in_80_columns(tmp_path, monkeypatch):
         "cat_cent, released conventions, seed 0",
         "threat model L-infinity, training radius 0.15, test radius 0.15",
         "training 12 steps of 16 images (0.857 epochs); 2 attack steps of",
-        "evaluation natural, pgd20",
+        "evaluation natural, pgd20, corruptions",
         "as 4 devices",
         f"workdir {tmp_path}",
     ):

@@ -113,6 +113,7 @@ def _evaluation(experiment: Experiment, folder: RunFolder) -> dict[str, str]:
     """The attacks, the hardware, and the folder of the results."""
     names = [named.name for named in experiment.attacks]
     names += ["curve"] if experiment.curves else []
+    names += ["corruptions"] if experiment.corruptions else []
     return {
         "evaluation": ", ".join(names) or "none",
         "hardware": _hardware(),
