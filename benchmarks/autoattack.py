@@ -13,12 +13,10 @@ to its budget. Here its attacks get AutoAttack's settings; --as_shipped leaves t
 
 import argparse
 import functools
-import os
 import pathlib
 import sys
 import time
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import jax
@@ -37,7 +35,6 @@ from cat_jax.weights import trained
 NUM_STEPS, NUM_QUERIES = 100, 5000  # AutoAttack's, and those of `attacks.standard`.
 SLACK = 1e-6  # By which float32 may leave the ball.
 TIE = 1e-3  # Two networks may differ over an image whose largest logits are so close.
-PACKAGES = ("cat_jax", "jax", "jaxlib", "flax", "numpy", "torch", "torchattacks")
 
 # (images [B, H, W, C], labels [B], places [B] in the data set) -> images.
 Attack = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -136,9 +133,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
             side: int(np.sum(flags[side]["ours"] != flags[side]["theirs"])) for side in both
         },
         "stages": {side: outcomes[side].stages for side in both},
-        "cores": len(os.sched_getaffinity(0)),
-        "python": sys.version.split()[0],
-        "versions": {name: metadata.version(name) for name in PACKAGES if known(name)},
+        **timing.machine("torch", "torchattacks"),
     }
 
 
@@ -277,15 +272,6 @@ def check_rules(side: str, found: np.ndarray, images: np.ndarray, epsilon: float
     excess = max(excess, -float(found.min()), float(found.max()) - 1)
     if not excess <= SLACK:
         raise RuntimeError(f"{side}: images leave the ball or [0, 1] by {excess:.2e}.")
-
-
-def known(name: str) -> bool:
-    """Is a package installed as a distribution?"""
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def summary(report: dict[str, Any]) -> str:

@@ -50,7 +50,6 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
     make_batch = functools.partial(feed, count=feed.steps_per_call)
     trainer = timing.Trainer(step_fn, state, jax.random.key(resolved.seed))
     before = len(listening.events)
-    program = step_fn
     clock.append(startup.since_start())
     jax.block_until_ready(trainer.step(make_batch(0)))
     clock.append(startup.since_start())
@@ -62,9 +61,8 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
         trainer, make_batch, max(epoch_end - num_steps, 0), num_steps, feed.steps_per_call
     )
     compilations = listening.lowered(before).count(step_name)
-    if not isinstance(program, jax.stages.Compiled):
-        program = program.lower(trainer.state, make_batch(0), trainer.key).compile()  # type: ignore[attr-defined]
-    memory = _memory(program, devices[0])
+    lowered = step_fn.lower(trainer.state, make_batch(0), trainer.key)  # type: ignore[attr-defined]
+    memory = _memory(lowered.compile(), devices[0])
 
     if feed.steps_per_call > 1:
         resolved = resolved.copy_and_resolve_references()
