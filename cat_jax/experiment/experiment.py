@@ -75,7 +75,7 @@ class Experiment:
     corruptions: bool
 
     def begin(self) -> TrainState:
-        """Returns `init()`, the same bits, with a faster compilation, because it runs once."""
+        """Returns `init()`, up to rounding, with a faster compilation, because it runs once."""
         return jax.jit(self.init, compiler_options={"xla_backend_optimization_level": 0})()
 
 
