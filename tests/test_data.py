@@ -17,6 +17,7 @@ from cat_jax.data import (
     balanced,
     fingerprint,
     load,
+    spec,
     split_validation,
     tfds_folder,
 )
@@ -85,8 +86,12 @@ def test_the_fingerprint_changes_with_a_pixel_a_label_the_order_and_the_shape():
     assert fingerprint(Split(images, labels)) == fingerprint(Split(images.copy(), labels.copy()))
 
 
-def test_the_spec_holds_the_sizes():
-    assert load("digits").spec == Spec((8, 8, 1), num_classes=10, num_train=1437)
+def test_the_spec_holds_the_sizes_and_needs_no_files_of_published_data(tmp_path):
+    digits = Spec((8, 8, 1), num_classes=10, num_train=1437)
+    assert load("digits").spec == spec("digits") == digits
+    assert spec("cifar100", str(tmp_path)) == Spec((32, 32, 3), 100, 50_000)
+    with pytest.raises(UsageError, match="tfds:none is not prepared"):
+        spec("tfds:none", str(tmp_path))
 
 
 def _numbered(num_examples):
@@ -187,6 +192,7 @@ def test_real_data_have_every_example(real_data, name, shapes, fingerprint):
     data = load(name, real_data)
     assert (data.train.images.shape, data.test.images.shape) == shapes
     assert data.fingerprint.startswith(fingerprint)
+    assert data.spec == spec(name)
     assert (np.bincount(data.test.labels) > 800).all() and data.num_classes == 10
 
 

@@ -21,6 +21,7 @@ from cat_jax.data.feed import Feed as Feed
 from cat_jax.data.source import Source as Source
 from cat_jax.data.source import find_source as find_source
 from cat_jax.data.source import load as load
+from cat_jax.data.source import spec as spec
 from cat_jax.data.splits import Dataset as Dataset
 from cat_jax.data.splits import Spec as Spec
 from cat_jax.data.splits import Split as Split

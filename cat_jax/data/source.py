@@ -12,7 +12,7 @@ import numpy as np
 
 from cat_jax.data import tfds_datasets
 from cat_jax.data.archives import Archives
-from cat_jax.data.splits import Dataset, Loaded, Split, fingerprint
+from cat_jax.data.splits import Dataset, Loaded, Spec, Split, fingerprint
 from cat_jax.errors import UsageError
 from cat_jax.runtime.registry import Record, find, records_of, register
 
@@ -59,6 +59,21 @@ def load(name: str, data_dir: str = "") -> Dataset:
     for split, examples in (("train", train), ("test", test)):
         check_split(f"{name}'s {split} split", examples, len(class_names))
     return Dataset(name, tuple(class_names), train, test, fingerprint(train, test))
+
+
+def spec(name: str, data_dir: str = "") -> Spec:
+    """The shapes of a data set; reads its files only if they are not published.
+
+    Args:
+      name, data_dir: as for `load`.
+
+    Raises:
+      UsageError: as `load` does, if it reads files.
+    """
+    source = find_source(name)
+    if source.archives is None:
+        return load(name, data_dir).spec
+    return Spec(source.archives.image_shape, source.archives.num_classes, source.num_train)
 
 
 def find_source(name: str) -> Source:

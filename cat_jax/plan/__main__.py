@@ -9,7 +9,8 @@ precision of convolutions, and the least time that a step can take. The second
 command also looks for the largest batch, and the fewest parts, that fit.
 It exits with status 2 if the run does not fit.
 
-It needs the data set, and the extra plan: pip install "cat_jax[plan]".
+It reads the data set only if it is not a published one, such as cifar10. It
+needs the extra plan: pip install "cat_jax[plan]".
 """
 
 import sys
@@ -56,7 +57,7 @@ def run() -> bool:
     jax.config.update("jax_platforms", "cpu")
     devices = absent_devices.devices(planned)
     resolved = settings.resolve(config)
-    spec = data.load(resolved.dataset, resolved.data_dir).spec
+    spec = data.spec(resolved.dataset, resolved.data_dir)
     experiment = step_plan.experiment_for(config, spec, devices)
     print(plan_text.heading(experiment, planned))
     fits = True
