@@ -82,14 +82,14 @@ def _ball(word: str, texts: Mapping[str, str], settings: ConfigDict) -> tuple[st
     check_choice(f"the norm of config.evaluation={word!r}", norm, MAX_RADIUS)
     if norm == settings.norm:
         text = texts.get("epsilon", settings.epsilon)
-        return norm, read_radius("evaluation", text, norm, settings.epsilon)
+        return norm, read_radius("config.evaluation", text, norm, settings.epsilon)
     if "epsilon" not in texts:
         raise UsageError(
             f"config.evaluation has {word!r} without a radius; config.test.epsilon="
             f"{radius_text(settings.epsilon)} is one in {settings.norm}. Add a radius in {norm}, "
             f"such as {word},epsilon={EXAMPLE_RADII[norm]}."
         )
-    return norm, read_radius("evaluation", texts["epsilon"], norm)
+    return norm, read_radius("config.evaluation", texts["epsilon"], norm)
 
 
 def _value(word: str, name: str, text: str, norm: str, epsilon: float) -> Any:
@@ -99,7 +99,7 @@ def _value(word: str, name: str, text: str, norm: str, epsilon: float) -> Any:
     if name == "epsilon":
         return epsilon
     if name == "step_size":
-        return read_radius("evaluation", text, norm, epsilon)
+        return read_radius("config.evaluation", text, norm, epsilon)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
