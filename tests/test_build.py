@@ -76,6 +76,13 @@ def test_a_wide_network_has_the_depth_and_width_of_the_config():
         assert {name: getattr(network, name) for name in wanted} == wanted
 
 
+def test_without_normalisation_a_network_may_ignore_mean_and_std():
+    config = mnist.get_config()
+    config.classifier.update({"mean": (0.5,), "std": (0.5,), "normalize": False})
+    network, _ = build_networks(settings.resolve(config), SPECS["mnist"])
+    assert not hasattr(network, "mean")
+
+
 def test_conventions_fill_in_what_is_not_set_and_only_that():
     config = mnist.get_config()
     released = settings.resolve(config)
