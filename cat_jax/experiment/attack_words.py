@@ -45,13 +45,17 @@ def with_arguments(word: str, settings: ConfigDict) -> Listed:
     It attacks the images that are classified correctly.
 
     Raises:
-      UsageError: for a function that takes none, an argument without a value, and another norm
-        without its radius.
+      UsageError: for a function that takes none, an argument without a value or given twice, and
+        another norm without its radius.
     """
     name, _, text = word.partition(":")
     check_choice(f"the attack of config.evaluation={word!r}", name, FUNCTIONS)
     parts = [part.partition("=") for part in text.split(",") if text]
-    texts = {argument: value for argument, _, value in parts}
+    texts: dict[str, str] = {}
+    for argument, _, value in parts:
+        if argument in texts:
+            raise UsageError(f"config.evaluation has {argument} twice in {word!r}; give it once.")
+        texts[argument] = value
     norm, epsilon = _ball(word, texts, settings)
     named = {k: _value(word, k, v, norm, epsilon) for k, v in texts.items() if k != "norm"}
     num_restarts = named.pop("restarts", 0)
