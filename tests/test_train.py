@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import re
+import shutil
 import signal
 import time
 
@@ -224,7 +225,7 @@ def test_a_truncated_checkpoint_costs_the_steps_since_the_one_before_it(whole, t
     chex.assert_trees_all_equal(state, whole[1])
 
 
-def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, monkeypatch):
+def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, monkeypatch, caplog):
     """Also where the signal to stop comes in the last step."""
     small_runs.act_at(monkeypatch, 2, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
     finished, _ = run(tmp_path, num_validation=0, num_steps=3, **PLAIN)
@@ -232,6 +233,10 @@ def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, mon
     best, last = (small_runs.manifest(tmp_path, which) for which in ("best", "last"))
     assert best["step"] == last["step"] == 3
     assert best["arrays"] == last["arrays"]
+    shutil.rmtree(tmp_path / "checkpoints" / "last")
+    with caplog.at_level(logging.WARNING, "cat_jax"):
+        run(tmp_path, num_validation=0, num_steps=3, **PLAIN)
+    assert "checkpoints/best has a checkpoint of step 3, which stays until" in caplog.text
 
 
 @pytest.mark.slow
