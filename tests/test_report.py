@@ -171,6 +171,7 @@ def test_runs_that_differ_in_the_seed_alone_are_averaged(tmp_path, capsys, monke
     for (beta1, seed), accuracy in numbers.items():
         config = mnist.get_config("cat_cw")
         config.method.beta1, config.seed = float(beta1), seed
+        config.data_dir, config.log_every = f"/data/{seed}", 10 + seed  # Decide nothing.
         folder = tmp_path / f"beta1_{beta1}_seed_{seed}"
         RunFolder(folder).write_config(
             settings.as_dict(resolved := settings.resolve(config)), {}, ""

@@ -121,10 +121,14 @@ class RunFolder:
         """
         return self._content()[0]
 
+    def data_fingerprint(self) -> str | None:
+        """The fingerprint of the data that the run was created with, or None; raises as `config`."""
+        return self._content()[1].get("data")
+
     def refuse_other_data(self, data: str) -> None:
         """Raises UsageError if the run was created with data of another fingerprint than `data`."""
-        existing = self._content()[1].get("data", data)
-        if existing != data:
+        existing = self.data_fingerprint()
+        if existing not in (None, data):
             raise UsageError(
                 f"{self} was created with other data: their fingerprint is {existing[:12]} there, "
                 f"{data[:12]} now; name the folder of that data: --config.data_dir=..., or use "
