@@ -56,6 +56,10 @@ def run(workdir, change_step=lambda step_fn: step_fn, **overrides):
     return finished, checkpoint.restore(newest, jax.eval_shape(experiment.init))
 
 
+def times_of(workdir):
+    return Times.of_lines(files.read_json_lines(workdir / "metrics.jsonl"))
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """(workdir, state) of an uninterrupted run."""
@@ -118,7 +122,7 @@ def test_a_run_saves_by_time_too_and_resumes_from_there(whole, tmp_path, monkeyp
     assert saved == [("last", 2), ("last", 4), ("last", 5), ("last", 7)], "5 is by save_every"
     _, state = run(tmp_path)
     chex.assert_trees_all_equal(state, whole[1])
-    times = Times.of(tmp_path)
+    times = times_of(tmp_path)
     assert times.lost_steps == 2 and times.seconds["lost"] > 0
 
 
@@ -154,7 +158,7 @@ def test_the_parts_of_the_time_add_up_to_all_of_it(tmp_path, monkeypatch, caplog
     started = time.monotonic()
     with caplog.at_level(logging.WARNING, "cat_jax"):
         run(tmp_path, num_steps=40, **PLAIN)
-    times, wall = Times.of(tmp_path), ended[0] - started
+    times, wall = times_of(tmp_path), ended[0] - started
     assert sum(times.seconds.values()) == pytest.approx(wall, rel=0.02)
     parts = {"compiling", "stepping", "waiting for data", "validating", "saving", "restoring"}
     assert parts <= times.seconds.keys() and times.seconds["waiting for data"] > 1.2
