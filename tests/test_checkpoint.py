@@ -78,7 +78,8 @@ def test_an_intact_checkpoint_of_the_same_step_stays_only_if_nothing_differs(fol
     def save(step, score, factor=1.0):
         params = jax.tree.map(lambda leaf: leaf * factor, state.classifier.params)
         classifier = state.classifier.replace(params=params)
-        path = checkpoint.save(folder, at(state, step).replace(classifier=classifier), score, keep=1)
+        changed = at(state, step).replace(classifier=classifier)
+        path = checkpoint.save(folder, changed, score, keep=1)
         assert [other.name for other in folder.iterdir()] == [path.name]
         return checkpoint.newest(folder)
 

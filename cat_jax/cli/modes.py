@@ -50,7 +50,7 @@ def train(
     steps = trace.read_steps(profile) if profile else range(0)
     run = prepare(config, workdir)
     if path := run.experiment.config.extra_data.path:
-        data.extra_images.load(path, run.dataset.spec)  # To refuse others before anything is written.
+        data.extra_images.load(path, run.dataset.spec)  # To refuse others before it writes.
     with run.locked():
         last, num_steps = run.folder.checkpoint("last"), run.experiment.num_steps
         processes.from_first(lambda: checkpoint.refuse_fewer_steps(last, num_steps))
