@@ -113,13 +113,13 @@ def get_config() -> ConfigDict:
     # Logs and checkpoints, in steps. Validations and the end of training write checkpoints too.
     config.log_every = 50
     config.save_every = 500
-    config.save_minutes = 15.0  # Also saves after so many minutes; 0: only by steps.
+    config.save_minutes = 15.0  # Also saves after this many minutes; 0: only by steps.
     config.keep_checkpoints = 2  # Checkpoints in last/; two, so that a damaged one costs little.
     config.tracker = "none"  # Metrics go also to Weights & Biases, "wandb", or to "mlflow".
-    # Every so many steps one is computed twice; other bits stop the run. 0: never.
+    # Interval, in steps, at which a step is computed twice; other bits stop the run. 0: never.
     config.recheck_every = 0
-    # A process that is stuck in a step for so long ends with status 75, later if steps are slow;
-    # other work may take 12 times as long. 0: never.
+    # A process that is stuck in a step for this many minutes ends with status 75, later if steps
+    # are slow; other work may take 12 times as long. 0: never.
     config.watchdog_minutes = 10.0
     config.lock()
     return config
@@ -222,7 +222,7 @@ def _attack() -> ConfigDict:
     attack.union = ()
     attack.combine = "worst"
     attack.num_steps = 10
-    # epsilon and step_size grow in proportion over so many epochs, such as 0.5.
+    # epsilon and step_size grow in proportion over this many epochs, such as 0.5.
     attack.warmup_epochs = placeholder(float)
     attack.start = "uniform"  # Or "gaussian" with standard deviation start_std.
     attack.start_radius = placeholder(str)  # Of the uniform start: "epsilon" is the ball, "0" is x.

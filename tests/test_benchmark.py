@@ -111,7 +111,7 @@ def test_a_step_that_jax_keeps_is_measured_too(monkeypatch):
     found = measure.measure(small_runs.quick_config(), 1, phases=False)
     assert found["compilations"] == 1 and found["memory"]["temp"] > 0
     start = found["start"]
-    assert start["compiling"] > start["waiting"] == 0
+    assert start["compiling"] > 0
     assert start["running"] > 0
     assert start["ready"] + start["running"] == pytest.approx(start["total"], rel=0.01)
 

@@ -76,6 +76,13 @@ def test_a_wide_network_has_the_depth_and_width_of_the_config():
         assert {name: getattr(network, name) for name in wanted} == wanted
 
 
+def test_without_normalisation_a_network_may_ignore_mean_and_std():
+    config = mnist.get_config()
+    config.classifier.update({"mean": (0.5,), "std": (0.5,), "normalize": False})
+    network, _ = build_networks(settings.resolve(config), SPECS["mnist"])
+    assert not hasattr(network, "mean")
+
+
 def test_conventions_fill_in_what_is_not_set_and_only_that():
     config = mnist.get_config()
     released = settings.resolve(config)
@@ -332,7 +339,8 @@ def test_a_start_of_its_own_radius_is_refused_in_l2():
         ({"optimizer.schedule": "linear"}, "available: drops, cosine, cyclic"),
         ({"optimizer.per": "batch"}, "available: epoch, iteration"),
         ({"optimizer.decay": "none"}, "available: all, kernels"),
-        ({"optimizer.drop_factors": (0.1, 0.2)}, "2 values for 1 drop_epochs"),
+        ({"optimizer.drop_factors": (0.1, 0.2)}, r"config\.optimizer.* 2 values for 1 drop_epochs"),
+        ({"mask_optimizer.warmup_epochs": 99.0}, r"config\.mask_optimizer\.warmup_epochs is 99"),
         ({"attack.loss": "kl", "attack.start_radius": "0"}, "so the attack would not move"),
         ({"num_parts": 3}, "does not divide over 1 devices in 3 parts each.*multiple of 3"),
         ({"average.decay": 1.0}, "expected at least 0, less than 1"),

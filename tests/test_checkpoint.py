@@ -72,6 +72,27 @@ def test_only_the_newest_are_kept(folder, state):
     assert sorted(path.name for path in folder.iterdir()) == ["00000010", "00000015"]
 
 
+def test_an_intact_checkpoint_of_the_same_step_stays_only_if_nothing_differs(folder, state):
+    """A user may delete last/ but not best/, and train again."""
+
+    def save(step, score, factor=1.0):
+        params = jax.tree.map(lambda leaf: leaf * factor, state.classifier.params)
+        classifier = state.classifier.replace(params=params)
+        changed = at(state, step).replace(classifier=classifier)
+        path = checkpoint.save(folder, changed, score, keep=1)
+        assert [other.name for other in folder.iterdir()] == [path.name]
+        return checkpoint.newest(folder)
+
+    first = save(10, {"score": 0.5})
+    assert save(10, {"score": 0.5, "num_devices": 4}) == first
+    second = save(10, {"score": 0.6})
+    assert second.meta == {"score": 0.6}
+    third = save(10, {"score": 0.6}, factor=2.0)
+    kernels = checkpoint.restore_arrays(third)["classifier"]["params"]
+    chex.assert_trees_all_equal(kernels, jax.tree.map(lambda x: 2 * x, state.classifier.params))
+    assert save(5, {"score": 0.7}).step == 5
+
+
 def test_an_empty_folder_holds_none(tmp_path):
     assert checkpoint.newest(tmp_path) is None
     assert checkpoint.newest(tmp_path / "absent") is None

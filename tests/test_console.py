@@ -139,12 +139,14 @@ def test_the_time_of_an_attack_is_judged_by_the_attack_before(monkeypatch):
     now = [10.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     progress = attack_progress.AttackProgress()
-    for conditions in (pgd20, pgd20 | {"num_steps": 100}):
+    pgd100 = pgd20 | {"num_steps": 100}
+    for conditions, num_before in ((pgd20, 0), (pgd100, 40), (pgd100, 50)):  # 40: resumed.
         with progress.bar("pgd", conditions, 50, 50) as on_batch:
-            on_batch(0)
+            on_batch(num_before)
             now[0] += 30.5
             on_batch(50)
     assert expected[0] is None and expected[1] == pytest.approx(30.5 / 61 * 301)
+    assert expected[2] == pytest.approx(30.5 / 10 * 50)
 
 
 def test_bars_and_colours_are_for_terminals(told, monkeypatch):

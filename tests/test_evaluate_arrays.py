@@ -206,6 +206,7 @@ def config_in(norm, epsilon, evaluation):
         ("pgd:steps=3", "unexpected keyword argument 'steps'"),
         ("pgd:num_steps=0", "num_steps=0; expected at least 1"),
         ("pgd:num_steps", "expected ARGUMENT=VALUE"),
+        ("pgd:num_steps=5,num_steps=6", "num_steps twice in 'pgd:num_steps=5,num_steps=6'"),
         ("pgd20:num_steps=3", "available: fgsm, pgd, cw_linf"),
         ("pgd:epsilon=8", "for 8 of 255 grey levels write 8/255"),
         ("pgd:norm=l2", "Add a radius in l2, such as pgd:norm=l2,epsilon=0.5"),

@@ -337,6 +337,13 @@ def test_adversarial_images_are_exported_for_others_to_check(form, workdir, tmp_
             ["--format=safetensors", "--adversarial=fgsm", "--epsilon=0.1"],
             "holds no adversarial images of best under fgsm at 0.1; evaluate",
         ),
+        (
+            ["--format=safetensors", "--adversarial=fgsm", "--epsilon=a"],
+            "--epsilon is 'a'; expected",
+        ),
+        (["--format=safetensors", "--epsilon=0.1"], "--epsilon needs --adversarial=ATTACK"),
+        (["--format=safetensors", "--data_dir=."], "--data_dir needs --adversarial=ATTACK"),
+        (["--format=torch", "--out=x.pt"], "--out is x.pt; files of --format=torch end in .pth."),
         (["--format=safetensors", "--checkpoint=last_average"], "no checkpoint last_average"),
         (["--format=safetensors", "--out=/proc/no/x"], "--out is /proc/no, where files cannot"),
     ],

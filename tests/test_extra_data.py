@@ -148,6 +148,14 @@ def test_a_share_that_leaves_one_kind_alone_is_refused():
             settings.resolve(small_runs.quick_config(**{"extra_data.share": share}))
 
 
+def test_only_training_reads_the_images_and_it_refuses_others_before_it_writes(file, tmp_path):
+    config = small_runs.quick_config(**{"extra_data.path": str(file), "num_steps": 4})
+    prepare(config, tmp_path / "run")  # As an evaluation does.
+    with pytest.raises(UsageError, match="as those of the training split"):
+        modes.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_a_run_resumes_bitwise_on_any_devices_and_refuses_other_images(tmp_path, monkeypatch):

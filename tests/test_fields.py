@@ -153,7 +153,7 @@ def test_resolving_again_changes_nothing_and_a_workdir_gives_the_config_back(get
 @hypothesis.given(st.floats(0, 1) | st.integers(0, 255).map(lambda n: n / 255))
 @hypothesis.settings(PROPERTY)
 def test_a_radius_is_read_back_from_its_text(radius):
-    assert read_radius("attack.epsilon", radius_text(radius), "linf") == radius
+    assert read_radius("config.attack.epsilon", radius_text(radius), "linf") == radius
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ def test_means_are_over_the_pixels_of_all_images_and_see_the_attacks_delta():
     moved = 0.1 * (labels.reshape(-1, 1, 1, 1) * np.ones_like(images))
     np.testing.assert_allclose(means.digit, 0.2 + moved[ink].mean(), rtol=1e-5)
     np.testing.assert_allclose(means.background, 0.9 + moved[~ink].mean(), rtol=1e-5)
+    dark = Split(images // 3, labels)
+    assert mask_means(f, g, attack, state, dark, seed=0, batch_size=4) is None
 
 
 def test_views_are_what_the_attack_and_the_mask_make_of_each_image():

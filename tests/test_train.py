@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import re
+import shutil
 import signal
 import time
 
@@ -53,6 +54,10 @@ def run(workdir, change_step=lambda step_fn: step_fn, **overrides):
     finished = loop.train(experiment, dataset, RunFolder(workdir), devices)
     newest = checkpoint.newest(workdir / "checkpoints" / "last")
     return finished, checkpoint.restore(newest, jax.eval_shape(experiment.init))
+
+
+def times_of(workdir):
+    return Times.of_lines(files.read_json_lines(workdir / "metrics.jsonl"))
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +122,7 @@ def test_a_run_saves_by_time_too_and_resumes_from_there(whole, tmp_path, monkeyp
     assert saved == [("last", 2), ("last", 4), ("last", 5), ("last", 7)], "5 is by save_every"
     _, state = run(tmp_path)
     chex.assert_trees_all_equal(state, whole[1])
-    times = Times.of(tmp_path)
+    times = times_of(tmp_path)
     assert times.lost_steps == 2 and times.seconds["lost"] > 0
 
 
@@ -153,7 +158,7 @@ def test_the_parts_of_the_time_add_up_to_all_of_it(tmp_path, monkeypatch, caplog
     started = time.monotonic()
     with caplog.at_level(logging.WARNING, "cat_jax"):
         run(tmp_path, num_steps=40, **PLAIN)
-    times, wall = Times.of(tmp_path), ended[0] - started
+    times, wall = times_of(tmp_path), ended[0] - started
     assert sum(times.seconds.values()) == pytest.approx(wall, rel=0.02)
     parts = {"compiling", "stepping", "waiting for data", "validating", "saving", "restoring"}
     assert parts <= times.seconds.keys() and times.seconds["waiting for data"] > 1.2
@@ -224,7 +229,7 @@ def test_a_truncated_checkpoint_costs_the_steps_since_the_one_before_it(whole, t
     chex.assert_trees_all_equal(state, whole[1])
 
 
-def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, monkeypatch):
+def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, monkeypatch, caplog):
     """Also where the signal to stop comes in the last step."""
     small_runs.act_at(monkeypatch, 2, lambda metrics: os.kill(os.getpid(), signal.SIGTERM))
     finished, _ = run(tmp_path, num_validation=0, num_steps=3, **PLAIN)
@@ -232,6 +237,10 @@ def test_a_run_without_validation_keeps_its_last_state_as_the_best(tmp_path, mon
     best, last = (small_runs.manifest(tmp_path, which) for which in ("best", "last"))
     assert best["step"] == last["step"] == 3
     assert best["arrays"] == last["arrays"]
+    shutil.rmtree(tmp_path / "checkpoints" / "last")
+    with caplog.at_level(logging.WARNING, "cat_jax"):
+        run(tmp_path, num_validation=0, num_steps=3, **PLAIN)
+    assert "checkpoints/best has a checkpoint of step 3, which stays until" in caplog.text
 
 
 @pytest.mark.slow

@@ -79,6 +79,8 @@ def test_an_image_is_right_in_a_union_only_if_it_withstands_every_attack():
     assert [part["norm"] for part in conditions["attacks"]] == ["linf", "l2"]
     assert labels.threat(conditions) == "L-infinity 0.05 and L2 0.3"
     assert labels.attack(conditions) == "union at L-infinity 0.05 and L2 0.3"
+    lower = NamedAttack("union", attacks.at_precision(worst, "bfloat16")).conditions
+    assert labels.attack(lower) == f"{labels.attack(conditions)}, searched in bfloat16"
     both = NamedAttack("union", attacks.union(members[1:] * 2)).conditions
     assert both["norm"] == "l2" and labels.threat(both) == "L2 0.3"
 

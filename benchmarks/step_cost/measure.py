@@ -50,7 +50,6 @@ def measure(config: ConfigDict, num_steps: int, phases: bool = True) -> dict[str
     make_batch = functools.partial(feed, count=feed.steps_per_call)
     trainer = timing.Trainer(step_fn, state, jax.random.key(resolved.seed))
     before = len(listening.events)
-    clock.append(startup.since_start())
     jax.block_until_ready(trainer.step(make_batch(0)))
     clock.append(startup.since_start())
     start = _start(clock, listening.seconds(before)) | {"cache_hits": listening.cache_hits}
@@ -122,13 +121,10 @@ def _start(clock: list[float], stages: dict[str, float]) -> dict[str, float]:
 
     Until it was ready to begin, and in total until it was done.
     """
-    imports, loading, building, preparing, running = np.diff(clock, prepend=0.0).tolist()
-    # What is left is waiting for a kept program; where the first step prepares itself, running.
-    waiting = preparing - sum(stages.values())
-    parts = {"importing": imports, "loading data": loading, "building": building}
-    parts |= stages | {"waiting": max(waiting, 0.0)}
-    running += min(waiting, 0.0)
-    return parts | {"ready": sum(parts.values()), "running": running, "total": clock[-1]}
+    imports, loading, building, _ = np.diff(clock, prepend=0.0).tolist()
+    parts = {"importing": imports, "loading data": loading, "building": building} | stages
+    ready, total = sum(parts.values()), clock[-1]
+    return parts | {"ready": ready, "running": total - ready, "total": total}
 
 
 def _device(devices: list[jax.Device]) -> dict[str, Any]:

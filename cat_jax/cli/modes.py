@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import jax
 from ml_collections import ConfigDict
 
-from cat_jax import weights
+from cat_jax import data, weights
 from cat_jax.cli import banner, sweep
 from cat_jax.cli.prepared import prepare
 from cat_jax.errors import UsageError
@@ -49,6 +49,8 @@ def train(
     """
     steps = trace.read_steps(profile) if profile else range(0)
     run = prepare(config, workdir)
+    if path := run.experiment.config.extra_data.path:
+        data.extra_images.load(path, run.dataset.spec)  # To refuse others before it writes.
     with run.locked():
         last, num_steps = run.folder.checkpoint("last"), run.experiment.num_steps
         processes.from_first(lambda: checkpoint.refuse_fewer_steps(last, num_steps))

@@ -131,8 +131,6 @@ def prepare(
     registry.import_plugins(resolved.plugins)
     dataset = data.load(resolved.dataset, resolved.data_dir)
     processes.refuse_different(f"the data set {resolved.dataset}", dataset.fingerprint)
-    if resolved.extra_data.path and not needs_checkpoint:
-        data.extra_images.load(resolved.extra_data.path, dataset.spec)  # To refuse others early.
     experiment = build_experiment(resolved, dataset.spec, jax.devices())
     robustness.check_size(experiment, dataset)
     return PreparedRun(experiment, dataset, folder, unresolved, needs_checkpoint)

@@ -161,10 +161,9 @@ def is_done(config: ConfigDict, workdir: pathlib.Path) -> bool:
     # The weights that are attacked after all others.
     last = "last" if resolved.average.kind == "none" else "last_average"
     step = _last_step(folder, resolved)
-    results = lines.with_conditions(folder.read_lines("results"))
     done = [
         line["conditions"].items()
-        for line in results
+        for line in folder.read_lines("results")
         if (line["attacked"]["checkpoint"], line["attacked"]["step"]) == (last, step)
     ]
     expected = [attack.conditions for attack in evaluation_attacks(resolved)]

@@ -21,7 +21,7 @@ class Split(NamedTuple):
     labels: np.ndarray
 
     def first(self, num_examples: int) -> "Split":
-        """The first so many examples, or all if there are fewer."""
+        """The first `num_examples` examples, or all if there are fewer."""
         return Split(self.images[:num_examples], self.labels[:num_examples])
 
     def take(self, chosen: np.ndarray) -> "Split":

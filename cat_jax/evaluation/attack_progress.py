@@ -30,19 +30,22 @@ class AttackProgress:
           total: number of images of the bar.
           num_attacked: number of images that the attack has to attack.
         """
-        passes, rate = forward_passes(conditions) * num_attacked, self._seconds_per_pass
-        expected = rate * passes if rate else None
-        calls: list[float] = []
+        passes, rate = forward_passes(conditions), self._seconds_per_pass
+        expected = rate * passes * num_attacked if rate else None
+        calls: list[tuple[float, int]] = []
         bar = terminal.Progress(text, total, "image", expected=expected, shown=self._shown)
         with bar as progress:
 
             def on_batch(num_done: int) -> None:
-                calls.append(time.monotonic())
+                calls.append((time.monotonic(), num_done))
                 progress.update(num_done)
 
             yield on_batch
-        if len(calls) > 1 and passes:
-            self._seconds_per_pass = (calls[-1] - calls[0]) / passes
+        if not calls:
+            return
+        (begin, first), (end, last) = calls[0], calls[-1]  # A resumed attack begins at `first`.
+        if last > first:
+            self._seconds_per_pass = (end - begin) / (passes * (last - first))
 
 
 def forward_passes(conditions: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Where the mask network keeps the perturbation: on the digit or on the background."""
+"""Where the mask network keeps the perturbation: on bright pixels or on dark ones."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from cat_jax.step.phases import forward
 from cat_jax.step.state import TrainState
 from cat_jax.types import Array, Attack
 
-INK = 0.5  # A pixel this bright belongs to the digit: digits are white on black.
+INK = 0.5  # A pixel this bright belongs to the digit, in images of digits, white on black.
 
 
 class MaskViews(NamedTuple):
@@ -35,7 +35,7 @@ class MaskViews(NamedTuple):
 
 
 class MaskMeans(NamedTuple):
-    """Means of M over the pixels of the digits, and over the other pixels."""
+    """Means of M over bright pixels, which show the digit in images of digits, and over others."""
 
     digit: float
     background: float
@@ -50,8 +50,8 @@ def mask_means(
     *,
     seed: int,
     batch_size: int,
-) -> MaskMeans:
-    """Means of M = g(x, delta) over digit pixels and over background, delta of `attack`.
+) -> MaskMeans | None:
+    """Means of M = g(x, delta) over bright and over dark pixels, delta of `attack`.
 
     Both networks are in inference mode. In the paper, MNIST masks are high on the background and
     low on the digit.
@@ -63,12 +63,15 @@ def mask_means(
       split: single-channel images.
       seed: seed of the attack's noise, which depends on the index of the image.
       batch_size: number of images computed at a time.
+
+    Returns:
+      The means; None if the images have no bright pixels, or no others.
     """
     views_of = _views(classifier, mask_net, attack, seed)
 
     @jax.jit
     def sums(state: TrainState, images: Array, labels: Array, indices: Array) -> Array:
-        """[B, 2, 2]: for each image, sum of M and number of pixels, on the digit and around it."""
+        """[B, 2, 2]: for each image, sum of M and number of pixels, of bright and dark pixels."""
         natural, _, mask, *_ = views_of(state, images, labels, indices)
         ink = (natural >= INK).astype(mask.dtype)
         axes = (1, 2, 3)
@@ -79,6 +82,8 @@ def mask_means(
     for indices, count in padded_batches(len(split.labels), batch_size):
         of_images = sums(state, split.images[indices], split.labels[indices], indices)
         total += jnp.sum(of_images[:count], axis=0)
+    if not total[:, 1].all():
+        return None
     digit, background = (float(part) for part in total[:, 0] / total[:, 1])
     return MaskMeans(digit, background)
 

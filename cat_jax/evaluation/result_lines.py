@@ -165,7 +165,7 @@ def findings_of_same_code(
     if str(origin["git_sha"]).endswith("+"):
         return []
     key, findings = lines.record_key(examined), []
-    for line in lines.with_conditions(folder.read_lines("checks")):
+    for line in folder.read_lines("checks"):
         conditions, outcome = dict(line["conditions"]), line["outcome"]
         check = conditions.pop("check")
         same_code = all(outcome.get(name) == origin[name] for name in CODE)
@@ -181,7 +181,7 @@ def write(folder: RunFolder, results: Sequence[Part], checks: Sequence[Part]) ->
     A check whose finding has not changed keeps its line and its date.
     """
     lines.replace(folder.lines_file("results"), results)
-    old = lines.with_conditions(folder.read_lines("checks"))
+    old = folder.read_lines("checks")
     by_key = {lines.key(line): dict(line) for line in old}
     lines.replace(folder.lines_file("checks"), [_unchanged(line, by_key) for line in checks])
 

@@ -110,7 +110,7 @@ def describe_mask(
     """Writes masks.npz, and describes the mask in one sentence.
 
     The file holds four views of some test images, one of each class; for single-channel images
-    also the means of M on the digit and on the background.
+    also the means of M on bright and on dark pixels, if they have both.
     """
     parts = (experiment.classifier, experiment.mask_net, experiment.method.attack, state)
     seed, split = experiment.config.seed, dataset.test
@@ -123,11 +123,12 @@ def describe_mask(
         first = split.first(NUM_MEAN)
         batch_size = experiment.config.test.batch_size
         means = masks.mask_means(*parts, first, seed=seed, batch_size=batch_size)
-        arrays |= means._asdict() | {"num_examples": len(first.labels)}
-        text = (
-            f"Mean of M over the first {len(first.labels)} test images: {means.digit:.3f} on the "
-            f"digit (pixels of {masks.INK} and more), {means.background:.3f} on the background."
-        )
+        if means is not None:
+            arrays |= means._asdict() | {"num_examples": len(first.labels)}
+            text = (
+                f"Mean of M over the first {len(first.labels)} test images: {means.digit:.3f} on "
+                f"bright pixels ({masks.INK} and more), {means.background:.3f} on dark ones."
+            )
     with files.replacing(folder.masks_file) as temporary, open(temporary, "wb") as stream:
         np.savez(stream, **arrays)
     return text

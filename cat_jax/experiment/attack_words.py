@@ -45,13 +45,17 @@ def with_arguments(word: str, settings: ConfigDict) -> Listed:
     It attacks the images that are classified correctly.
 
     Raises:
-      UsageError: for a function that takes none, an argument without a value, and another norm
-        without its radius.
+      UsageError: for a function that takes none, an argument without a value or given twice, and
+        another norm without its radius.
     """
     name, _, text = word.partition(":")
     check_choice(f"the attack of config.evaluation={word!r}", name, FUNCTIONS)
     parts = [part.partition("=") for part in text.split(",") if text]
-    texts = {argument: value for argument, _, value in parts}
+    texts: dict[str, str] = {}
+    for argument, _, value in parts:
+        if argument in texts:
+            raise UsageError(f"config.evaluation has {argument} twice in {word!r}; give it once.")
+        texts[argument] = value
     norm, epsilon = _ball(word, texts, settings)
     named = {k: _value(word, k, v, norm, epsilon) for k, v in texts.items() if k != "norm"}
     num_restarts = named.pop("restarts", 0)
@@ -82,14 +86,14 @@ def _ball(word: str, texts: Mapping[str, str], settings: ConfigDict) -> tuple[st
     check_choice(f"the norm of config.evaluation={word!r}", norm, MAX_RADIUS)
     if norm == settings.norm:
         text = texts.get("epsilon", settings.epsilon)
-        return norm, read_radius("evaluation", text, norm, settings.epsilon)
+        return norm, read_radius("config.evaluation", text, norm, settings.epsilon)
     if "epsilon" not in texts:
         raise UsageError(
             f"config.evaluation has {word!r} without a radius; config.test.epsilon="
             f"{radius_text(settings.epsilon)} is one in {settings.norm}. Add a radius in {norm}, "
             f"such as {word},epsilon={EXAMPLE_RADII[norm]}."
         )
-    return norm, read_radius("evaluation", texts["epsilon"], norm)
+    return norm, read_radius("config.evaluation", texts["epsilon"], norm)
 
 
 def _value(word: str, name: str, text: str, norm: str, epsilon: float) -> Any:
@@ -99,7 +103,7 @@ def _value(word: str, name: str, text: str, norm: str, epsilon: float) -> Any:
     if name == "epsilon":
         return epsilon
     if name == "step_size":
-        return read_radius("evaluation", text, norm, epsilon)
+        return read_radius("config.evaluation", text, norm, epsilon)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -91,8 +91,8 @@ def build_experiment(config: ConfigDict, spec: data.Spec, devices: list[jax.Devi
     classifier, mask_net = build_networks(config, spec)
     check_batch_statistics(config, classifier, mask_net, spec.image_shape, len(devices))
     (theta_tx, rate), (phi_tx, _) = (
-        build_optimizer(settings, clock, config.num_epochs)
-        for settings in (config.optimizer, config.mask_optimizer)
+        build_optimizer(config[section], clock, config.num_epochs, section)
+        for section in ("optimizer", "mask_optimizer")
     )
 
     average = schedules.average(config.average, clock)

@@ -59,9 +59,11 @@ def attack(conditions: Conditions) -> str:
         return str(conditions["attack"])
     origin = f" from {source(conditions)}" if "source" in conditions else ""
     if conditions["norm"] == "union":
-        return f"{conditions['attack']} at {threat(conditions)}{origin}"
-    norm = "" if conditions["norm"] == "linf" else f"{NORMS[conditions['norm']]} "
-    label = f"{conditions['attack']} at {norm}{radius(conditions['epsilon'])}{origin}"
+        ball = threat(conditions)
+    else:
+        norm = "" if conditions["norm"] == "linf" else f"{NORMS[conditions['norm']]} "
+        ball = f"{norm}{radius(conditions['epsilon'])}"
+    label = f"{conditions['attack']} at {ball}{origin}"
     lower = conditions.get("search_precision")
     return f"{label}, searched in {lower}" if lower else label
 

@@ -93,8 +93,10 @@ def _are_balls(values: tuple[Any, ...]) -> bool:
 UNION = Limit((tuple,), _are_balls, 'expected balls NORM:RADIUS, such as ("l2:0.5", "l1:12")')
 
 
-def read_radius(path: str, text: str | float, norm: str, epsilon: float | None = None) -> float:
+def read_radius(name: str, text: str | float, norm: str, epsilon: float | None = None) -> float:
     """The number for "8/255" or "0.0314", or with an epsilon for "epsilon/20".
+
+    Errors call it `name`, such as "config.attack.epsilon".
 
     Raises:
       UsageError: for other text, and for a radius that is too large for the norm.
@@ -110,16 +112,16 @@ def read_radius(path: str, text: str | float, norm: str, epsilon: float | None =
         number = float(value)
     except (ValueError, ZeroDivisionError, OverflowError, TypeError):
         raise UsageError(
-            f"config.{path} is {text!r}; expected a number such as 0.0314 or 8/255."
+            f"{name} is {text!r}; expected a number such as 0.0314 or 8/255."
         ) from None
     if 0.0 <= number <= MAX_RADIUS[norm]:
         return number
     if norm == "linf":
         raise UsageError(
-            f"config.{path} is {text}; expected [0, 1], a part of the pixel range: "
+            f"{name} is {text}; expected [0, 1], a part of the pixel range: "
             f"for {text} of 255 grey levels write {text}/255."
         )
-    raise UsageError(f"config.{path} is {text}; expected at most {MAX_RADIUS[norm]:g} in {norm}.")
+    raise UsageError(f"{name} is {text}; expected at most {MAX_RADIUS[norm]:g} in {norm}.")
 
 
 def radius_text(radius: float) -> str:

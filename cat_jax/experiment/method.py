@@ -151,7 +151,7 @@ def _region(settings: ConfigDict) -> dict[str, Any]:
         return ball._asdict()
     balls = [ball]
     for norm, _, text in (value.partition(":") for value in settings.union):
-        epsilon = read_radius("attack.union", text, norm)
+        epsilon = read_radius("config.attack.union", text, norm)
         if not epsilon > 0:
             raise UsageError(f"config.attack.union has {norm}:{text}; expected a radius above 0.")
         balls.append(attacks.NormBall(norm, epsilon, ball.step_size / ball.epsilon * epsilon))

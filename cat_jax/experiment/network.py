@@ -28,9 +28,10 @@ def build_networks(config: ConfigDict, spec: data.Spec) -> tuple[nn.Module, nn.M
     arguments = chosen_fields(config.classifier, "classifier", record.fields)
     if "mean" in record.takes:
         arguments |= _normaliser(config.classifier, spec.image_shape)
-    elif config.classifier.mean or config.classifier.std:
+    elif config.classifier.normalize and (config.classifier.mean or config.classifier.std):
         raise UsageError(
-            f"{record.name} accepts no config.classifier.mean and std; leave them empty."
+            f"{record.name} accepts no config.classifier.mean and std; leave them empty, or set "
+            "config.classifier.normalize to False."
         )
     classifier = record.build(num_classes=spec.num_classes, **arguments, **shared)
 

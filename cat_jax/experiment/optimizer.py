@@ -17,14 +17,14 @@ DECAYED: dict[str, Callable[[PyTree], PyTree] | None] = {
 
 
 def build_optimizer(
-    settings: ConfigDict, clock: data.Clock, num_epochs: int
+    settings: ConfigDict, clock: data.Clock, num_epochs: int, section: str = "optimizer"
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     """The optimizer, and its schedule: step -> learning rate.
 
     As in PyTorch, the gradient is clipped first, and weight decay is coupled: it enters the
-    gradient before momentum.
+    gradient before momentum. Errors name the section of the config.
     """
-    rate = schedules.learning_rate(settings, clock, num_epochs)
+    rate = schedules.learning_rate(settings, clock, num_epochs, section)
     if settings.name == "adam":
         tx = optax.adam(rate)
     else:

@@ -23,8 +23,10 @@ def warmup(clock: data.Clock, epochs: float) -> Schedule:
     return lambda step: jnp.minimum(clock.epochs_after(step) / epochs, 1.0)
 
 
-def learning_rate(settings: ConfigDict, clock: data.Clock, num_epochs: int) -> Schedule:
-    """The learning rate of one optimizer.
+def learning_rate(
+    settings: ConfigDict, clock: data.Clock, num_epochs: int, section: str
+) -> Schedule:
+    """The learning rate of one optimizer, whose section of the config errors name.
 
     Raises:
       UsageError: if drop_factors do not fit drop_epochs, or the warm-up is not shorter than the
@@ -32,10 +34,10 @@ def learning_rate(settings: ConfigDict, clock: data.Clock, num_epochs: int) -> S
     """
     if settings.warmup_epochs >= num_epochs:
         raise UsageError(
-            f"optimizer.warmup_epochs is {settings.warmup_epochs:g}; expected less than "
+            f"config.{section}.warmup_epochs is {settings.warmup_epochs:g}; expected less than "
             f"config.num_epochs, {num_epochs}."
         )
-    of_epoch = _of_epoch(settings, num_epochs)
+    of_epoch = _of_epoch(settings, num_epochs, section)
     at = clock.epoch_of if settings.per == "epoch" else clock.epochs_after
     factor = warmup(clock, settings.warmup_epochs)
 
@@ -46,7 +48,7 @@ def learning_rate(settings: ConfigDict, clock: data.Clock, num_epochs: int) -> S
     return rate
 
 
-def _of_epoch(settings: ConfigDict, num_epochs: int) -> Schedule:
+def _of_epoch(settings: ConfigDict, num_epochs: int, section: str) -> Schedule:
     """The rate without its warm-up as a function of the epoch, which may be fractional."""
     peak = settings.learning_rate
     if settings.schedule == "cosine":
@@ -59,8 +61,8 @@ def _of_epoch(settings: ConfigDict, num_epochs: int) -> Schedule:
     epochs, factors = settings.drop_epochs, settings.drop_factors
     if len(factors) not in (1, len(epochs)):
         raise UsageError(
-            f"optimizer.drop_factors has {len(factors)} values for {len(epochs)} drop_epochs; "
-            "expected one for all drops, or one for each."
+            f"config.{section}.drop_factors has {len(factors)} values for {len(epochs)} "
+            "drop_epochs; expected one for all drops, or one for each."
         )
     factors = factors * len(epochs) if len(factors) == 1 else factors
     return optax.piecewise_constant_schedule(peak, dict(zip(epochs, factors, strict=True)))

@@ -65,7 +65,7 @@ def _radii(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _radius(values: Mapping[str, Any], path: str, epsilon: float | None = None) -> float:
     section, limit = path.partition(".")[0], FIELDS[path].limit
-    radius = read_radius(path, values[path], values[f"{section}.norm"], epsilon)
+    radius = read_radius(f"config.{path}", values[path], values[f"{section}.norm"], epsilon)
     if limit is RADIUS and not radius > 0:
         raise UsageError(f"config.{path} is {values[path]}; {limit.expected}.")
     return radius

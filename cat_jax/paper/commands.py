@@ -10,7 +10,7 @@ from cat_jax.experiment.fields import FIELDS
 from cat_jax.experiment.limits import EPOCHS
 from cat_jax.paper.rows import Row, source
 
-MIN_TEST_IMAGES = 100  # A scaled test has at least so many.
+MIN_TEST_IMAGES = 100  # The minimum of a scaled test.
 
 
 def overrides(row: Row, scale: float = 1.0) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def overrides(row: Row, scale: float = 1.0) -> dict[str, Any]:
 
     Args:
       row: row of a table.
-      scale: share of the training's length, in (0, 1].
+      scale: share of the epochs and of the test images, in (0, 1].
     """
     if scale == 1:
         return dict(row.overrides)

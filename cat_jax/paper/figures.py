@@ -31,7 +31,7 @@ def draw(table: Table, query: Query) -> Figure:
         axes.set_xlabel(panel.x_label)
         axes.set_ylabel(_y_name(panel))
         if panel.x == "epoch":
-            _draw_curves(axes, panel, rows, table, query)
+            _draw_curves(axes, panel, rows, query)
         else:
             _draw_rows(axes, panel, rows, table, query)
         axes.grid(alpha=0.3)
@@ -125,9 +125,7 @@ def _points(
     return [(place(row, panel), n.mean - minus, spread(n)) for row, n in of_metric]
 
 
-def _draw_curves(
-    axes: Axes, panel: Panel, rows: Mapping[str, Row], table: Table, query: Query
-) -> None:
+def _draw_curves(axes: Axes, panel: Panel, rows: Mapping[str, Row], query: Query) -> None:
     """Draws a metric over epochs: a line for each run, dotted if the run differs from its row."""
     (metric,) = panel.y
     for i, (name, labels) in enumerate(panel.lines):

@@ -34,7 +34,6 @@ class Number:
 class Run:
     """A workdir: `config` by dotted paths, and the lines of its files.
 
-    `results` and `checks` are lines that state their conditions; `remark` counts the others.
     `points` are the lines of accuracy against epsilon. `is_trained` is False if the run evaluated
     weights from a file, because their training had another config.
     """
@@ -46,7 +45,6 @@ class Run:
     commands: Sequence[Mapping[str, Any]]
     checks: Sequence[Mapping[str, Any]]
     points: Sequence[Mapping[str, Any]] = ()
-    remark: str = ""
     is_trained: bool = True
 
     @property

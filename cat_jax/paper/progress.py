@@ -43,8 +43,7 @@ def status(match: Match | None, table: Table) -> str:
     lacking = [column for column in table.columns if column not in numbers]
     if not lacking:
         return "done"
-    text = f"trained, not evaluated: {', '.join(lacking)}"
-    return f"{text} ({run.remark.rstrip('.')})" if run.remark else text
+    return f"trained, not evaluated: {', '.join(lacking)}"
 
 
 def status_grid(tables: Sequence[Table], query: Query) -> Grid:

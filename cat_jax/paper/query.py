@@ -19,7 +19,7 @@ class Query:
       runs: all runs of the folder.
       folder: folder as the user wrote it.
       seeds: seeds to read; None: all seeds of the runs, and the seeds of each row to launch.
-      scale: share of the training's length; below 1 only runs of that length count.
+      scale: share of the epochs and of the test images; below 1 only runs of that length count.
     """
 
     runs: Sequence[Run]

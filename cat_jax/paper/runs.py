@@ -7,7 +7,7 @@ import pathlib
 from cat_jax.errors import Damaged, UsageError
 from cat_jax.experiment import run_config, settings
 from cat_jax.paper.measured import Run
-from cat_jax.storage import files, lines, run_folder
+from cat_jax.storage import lines, run_folder
 from cat_jax.storage.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -27,11 +27,10 @@ def find(folder: pathlib.Path) -> list[Run]:
 def _read(workdir: pathlib.Path) -> Run:
     folder = RunFolder(workdir)
     config = settings.flat(settings.resolve(run_config.read(folder)))
-    records = {name: files.read_json_lines(folder.lines_file(name)) for name in run_folder.LINES}
-    remark = lines.without_conditions(folder.lines_file("results").name, records["results"])
-    results, checks = (lines.with_conditions(records[name]) for name in ("results", "checks"))
+    records = {name: folder.read_lines(name) for name in run_folder.LINES}
+    results = records["results"]
     points = [line for line in results if lines.is_curve(line)]
     own = [line for line in results if line["attacked"]["file"] is None]
     is_trained = bool(own or records["metrics"] or not results)
-    read = records | {"results": own, "checks": checks}
-    return Run(workdir, config, **read, points=points, remark=remark, is_trained=is_trained)
+    read = records | {"results": own}
+    return Run(workdir, config, **read, points=points, is_trained=is_trained)

@@ -13,6 +13,7 @@ It reads the data set only if it is not a published one, such as cifar10. It
 needs the extra plan: pip install "cat_jax[plan]".
 """
 
+import functools
 import sys
 from collections.abc import Sequence
 
@@ -61,8 +62,9 @@ def run() -> bool:
     experiment = step_plan.experiment_for(config, spec, devices)
     print(plan_text.heading(experiment, planned))
     fits = True
-    for make in (step_plan.of_step, step_plan.of_evaluation):
-        plan = make(experiment, spec, planned, devices)
+    of_evaluation = functools.partial(step_plan.of_evaluation, devices=devices)
+    for make in (step_plan.of_step, of_evaluation):
+        plan = make(experiment, spec, planned)
         if plan is not None:
             fits &= plan.fits
             print(plan_text.describe(plan, experiment.num_steps), flush=True)

@@ -64,7 +64,7 @@ def fit(
     def peak(remat: bool, num_parts: int, batch_size: int) -> float:
         fields = {"batch_size": batch_size, "num_parts": num_parts, "remat": remat}
         experiment = step_plan.experiment_for(config, spec, devices, **fields)
-        plan = step_plan.of_step(experiment, spec, target, devices)
+        plan = step_plan.of_step(experiment, spec, target)
         return plan.peak if plan.program else float("inf")
 
     if memory == float("inf"):

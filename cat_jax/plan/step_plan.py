@@ -93,9 +93,7 @@ def experiment_for(
     return build_experiment(settings.resolve(changed), spec, devices)
 
 
-def of_step(
-    experiment: Experiment, spec: data.Spec, target: Target, devices: list[jax.Device]
-) -> Plan:
+def of_step(experiment: Experiment, spec: data.Spec, target: Target) -> Plan:
     """The plan of one training step."""
     size = experiment.config.batch_size // target.number
     leading = (target.number, size)

@@ -36,7 +36,7 @@ def checks_summary(workdir: pathlib.Path, stream: TextIO) -> str:
         return f"All checks passed ({len(checks)}).\n{_hint(workdir)}"
     head = f"{num_failed} of {len(checks)} checks FAILED: an accuracy may be too high."
     head = f"{terminal.coloured(head, terminal.RED, stream)}\n{_hint(workdir)}"
-    texts = [_explained(lines, stream) for lines in [*failed.values()][:MAX_EXPLAINED]]
+    texts = [_explained(group, stream) for group in [*failed.values()][:MAX_EXPLAINED]]
     if others := [*failed][MAX_EXPLAINED:]:
         text = f"Also FAILED: {', '.join(others)}."
         texts.append(terminal.coloured(text, terminal.RED, stream))

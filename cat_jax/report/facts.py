@@ -110,8 +110,11 @@ def _time(config: Config, run: Mapping[str, Records]) -> str:
 
 
 def _hardware(results: Sequence[Line]) -> str:
+    """Such as "training on 4 devices, attacks on cpu"; runs do not record the kind of the first."""
     if not results:
         return ""
-    attacked, device = results[-1]["attacked"], results[-1]["outcome"]["device"]
-    number = attacked["num_devices"] or 1
-    return "CPU" if device == "cpu" and number == 1 else f"{number} x {device}"
+    numbers = [line["attacked"]["num_devices"] for line in results]
+    number = next(filter(None, reversed(numbers)), 0)
+    training = f"training on {number} device{'s' * (number > 1)}, " if number else ""
+    kinds = dict.fromkeys(line["outcome"]["device"] for line in results)
+    return f"{training}attacks on {' and '.join(kinds)}"

@@ -58,7 +58,6 @@ def page(workdir: pathlib.Path, references: References = no_reference) -> str:
         accuracy=tables.runs_grid([workdir], references, width=1) if results else None,
         transfer=transfer_matrix.transfer_grids([workdir]),
         corruptions=corruption_table.corruption_grids([workdir]),
-        remarks=tables.remarks(workdir),
         costs=details.costs_grid(workdir),
         checks=checks,
         failed=[line for line in checks if not line["outcome"]["passed"]],

@@ -1,4 +1,4 @@
-"""Accuracies averaged over runs whose configs differ in the seed alone."""
+"""Accuracies averaged over runs whose training differs in the seed alone."""
 
 import json
 import pathlib
@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cat_jax.experiment import labels
+from cat_jax.experiment import labels, settings
+from cat_jax.experiment.fields import FIELDS, TRAINING
 from cat_jax.report import tables
 from cat_jax.report.grids import Grid
 from cat_jax.storage import lines
@@ -45,13 +46,23 @@ def seed_grids(workdirs: Sequence[pathlib.Path]) -> list[Grid]:
 
 
 def _groups(workdirs: Sequence[pathlib.Path]) -> list[dict[int, pathlib.Path]]:
-    """Several runs by seed, for each config that is equal but for the seed."""
+    """Several runs by seed, for each training that is equal but for the seed."""
     groups: dict[str, dict[int, pathlib.Path]] = {}
     for workdir in workdirs:
-        if config := RunFolder(workdir).config():
-            others = json.dumps(config | {"seed": None}, sort_keys=True)
-            groups.setdefault(others, {}).setdefault(config["seed"], workdir)
+        folder = RunFolder(workdir)
+        if config := folder.config():
+            training = json.dumps([_training(config), folder.data_fingerprint()], sort_keys=True)
+            groups.setdefault(training, {}).setdefault(config["seed"], workdir)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _training(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that affect training, without the seed; also those of other versions."""
+    return {
+        path: value
+        for path, value in settings.flat(config).items()
+        if path != "seed" and (path not in FIELDS or FIELDS[path].affects & TRAINING)
+    }
 
 
 def _numbers(

@@ -10,7 +10,7 @@ from cat_jax.experiment import labels
 from cat_jax.report import grids
 from cat_jax.report.grids import Grid
 from cat_jax.runtime import terminal
-from cat_jax.storage import files, lines
+from cat_jax.storage import lines
 from cat_jax.storage.lines import Line
 from cat_jax.storage.run_folder import RunFolder
 
@@ -119,16 +119,8 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def read(workdir: pathlib.Path, name: str) -> list[Line]:
-    """The newest lines of results.jsonl or checks.jsonl that state their conditions."""
-    records = files.read_json_lines(RunFolder(workdir).lines_file(name))
-    return lines.newest(lines.with_conditions(records))
-
-
-def remarks(workdir: pathlib.Path) -> list[str]:
-    """A sentence for each file that has lines of an earlier version, without conditions."""
-    paths = [RunFolder(workdir).lines_file(name) for name in ("results", "checks")]
-    texts = [lines.without_conditions(path.name, files.read_json_lines(path)) for path in paths]
-    return [text for text in texts if text]
+    """The newest lines of results.jsonl or checks.jsonl."""
+    return lines.newest(RunFolder(workdir).read_lines(name))
 
 
 def condition_key(line: Line) -> str:
@@ -217,5 +209,5 @@ def describe(attacked: Mapping[str, Any]) -> str:
 
 def _captions(workdir: pathlib.Path, reference: Reference | None) -> list[str]:
     every = dict.fromkeys(describe(line["attacked"]) for line in read(workdir, "results"))
-    texts = [*every, *remarks(workdir), *([reference.caption] if reference else [])]
+    texts = [*every, *([reference.caption] if reference else [])]
     return [f"{workdir.name}: {text}" for text in texts]

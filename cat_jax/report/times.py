@@ -1,14 +1,11 @@
 """How the time of a training went, from metrics.jsonl."""
 
 import collections
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cat_jax.report.grids import Grid
 from cat_jax.runtime.terminal import duration
-from cat_jax.storage import files
-from cat_jax.storage.run_folder import RunFolder
 
 
 class Times(NamedTuple):
@@ -24,11 +21,6 @@ class Times(NamedTuple):
     seconds: dict[str, float]
     lost_steps: int
     slow_steps: int
-
-    @classmethod
-    def of(cls, workdir: pathlib.Path) -> "Times":
-        """Those of a run."""
-        return cls.of_lines(files.read_json_lines(RunFolder(workdir).lines_file("metrics")))
 
     @classmethod
     def of_lines(cls, metrics: Sequence[Mapping[str, Any]]) -> "Times":

@@ -44,18 +44,44 @@ class Checkpoint(NamedTuple):
 
 
 def save(folder: pathlib.Path, state: PyTree, meta: dict[str, Any], *, keep: int) -> pathlib.Path:
-    """Writes `state` as folder/step and then deletes all but the `keep` newest.
+    """Writes `state` as folder/step and then deletes all others but the `keep` - 1 newest.
+
+    An intact checkpoint of this step with the same arrays and the same score in `meta` stays.
+    Another one is replaced: it comes from an earlier training in this folder.
 
     Raises:
       OSError: if it cannot be written, for example because the disk is full. Older ones stay.
       ValueError: if a parameter is not finite; nothing is written.
     """
-    step = int(state.step)
-    path = folder.absolute() / f"{step:08d}"
+    path = folder.absolute() / f"{int(state.step):08d}"
     host = jax.device_get(state)
     refuse_non_finite(host)
-    if path.exists() and manifest.damage(path) is None:
-        return path
+    if not _holds(path, host, meta):
+        _write(path, host, meta)
+    # The new one stays even if others have more steps: a better state may come at an earlier step.
+    others = [other for other in _steps(folder) if other.name != path.name]
+    for other in others[keep - 1 :]:
+        shutil.rmtree(other.rename(other.with_name(PARTIAL + other.name)))
+    return path
+
+
+def _holds(path: pathlib.Path, state: PyTree, meta: dict[str, Any]) -> bool:
+    """Whether `path` is an intact checkpoint with these arrays and this score."""
+    if not path.exists() or manifest.damage(path) is not None:
+        return False
+    fields = manifest.read(path)
+    if fields["arrays"] != manifest.shapes(state):
+        return False
+    if fields["meta"].get("score") != meta.get("score"):
+        return False
+    with _checkpointer() as checkpointer:
+        saved = checkpointer.restore(path, args=ocp.args.StandardRestore(state))
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, saved, state)))
+
+
+def _write(path: pathlib.Path, host: PyTree, meta: dict[str, Any]) -> None:
+    """Writes a checkpoint; see `save`."""
+    folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
     _clear_partial(folder)
     _check_space(folder, host)
@@ -64,8 +90,11 @@ def save(folder: pathlib.Path, state: PyTree, meta: dict[str, Any], *, keep: int
         with _quiet_writers(), _checkpointer() as checkpointer:
             checkpointer.save(partial, args=ocp.args.StandardSave(host), force=True)
         manifest.write(partial, host, meta)
-        if path.exists():
+        if path.exists() and manifest.damage(path) is not None:
             _rename_damaged(path)
+        elif path.exists():
+            # If the process dies now, the resumed run computes this step again and saves it.
+            path.rename(path.with_name(f"{PARTIAL}replaced-{path.name}"))
         partial.rename(path)
     except OSError:
         raise
@@ -73,9 +102,6 @@ def save(folder: pathlib.Path, state: PyTree, meta: dict[str, Any], *, keep: int
         raise OSError(errno.EIO, f"cannot write it: {_first_line(error)}", str(path)) from error
     finally:
         _clear_partial(folder)
-    for older in _steps(folder)[keep:]:
-        shutil.rmtree(older.rename(older.with_name(PARTIAL + older.name)))
-    return path
 
 
 def refuse_non_finite(state: PyTree) -> None:

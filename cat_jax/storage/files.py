@@ -76,12 +76,7 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 def write_json_lines(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
     """Writes one JSON object a line, completely or not at all."""
-    write_text(path, "".join(json_line(record) for record in records))
-
-
-def json_line(record: Mapping[str, Any]) -> str:
-    """One line of a file of JSON lines; numbers as in `json_text`."""
-    return json_text(record)
+    write_text(path, "".join(json_text(record) for record in records))
 
 
 def json_sum(content: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """Lines of results.jsonl and checks.jsonl: what was attacked, the conditions, and the outcome.
 
-The first two parts are the key of a line. Lines of an earlier version have no parts, so nothing
-states their conditions; tables and reports skip them.
+The first two parts are the key of a line.
 """
 
 import hashlib
@@ -18,16 +17,6 @@ PARTS = ("attacked", "conditions", "outcome")
 CURVE, MARKS = "curve_fmn", "curve_apgd"
 CURVES = (CURVE, MARKS, "curve")  # The last is PGD, of an earlier version, and is not drawn.
 CORRUPTION = "corruption"  # Attack of the lines of corrupted images.
-
-
-def has_conditions(line: Line) -> bool:
-    """Whether a line has all three parts."""
-    return all(isinstance(line.get(part), dict) for part in PARTS)
-
-
-def with_conditions(records: Sequence[Line]) -> list[Line]:
-    """The lines that state their conditions."""
-    return [line for line in records if has_conditions(line)]
 
 
 def is_curve(line: Line) -> bool:
@@ -48,17 +37,6 @@ def is_corruption(line: Line) -> bool:
 def is_in_tables(line: Line) -> bool:
     """Whether tables of attacks show a line; the three kinds above have their own places."""
     return not (is_curve(line) or is_transfer(line) or is_corruption(line))
-
-
-def without_conditions(name: str, records: Sequence[Line]) -> str:
-    """One sentence on the lines that do not state their conditions; "" if all do."""
-    count = len(records) - len(with_conditions(records))
-    if not count:
-        return ""
-    return (
-        f"{name} has lines of an earlier version ({count}) that do not state their conditions; "
-        "they are skipped: evaluate again."
-    )
 
 
 def key(line: Line) -> str:
@@ -91,7 +69,7 @@ def replace(file: pathlib.Path, records: Sequence[Line]) -> None:
     """
     old = files.read_json_lines(file)
     new = {key(line): dict(line) for line in records}
-    replaced = [new.pop(key(line), line) if has_conditions(line) else line for line in old]
+    replaced = [new.pop(key(line), line) for line in old]
     if (lines := [*replaced, *new.values()]) != old:
         files.write_json_lines(file, lines)
 

@@ -26,7 +26,6 @@ LINES: dict[str, set[str]] = {
     "checks": {*lines.PARTS},
     "commands": {"command", "time"},
 }
-OLD = {"checkpoint", "step"}  # Fields of results and checks that earlier versions wrote.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,10 +120,14 @@ class RunFolder:
         """
         return self._content()[0]
 
+    def data_fingerprint(self) -> str | None:
+        """The fingerprint of the data that the run was created with, or None."""
+        return self._content()[1].get("data")
+
     def refuse_other_data(self, data: str) -> None:
         """Raises UsageError if the run was created with data of another fingerprint than `data`."""
-        existing = self._content()[1].get("data", data)
-        if existing != data:
+        existing = self.data_fingerprint()
+        if existing not in (None, data):
             raise UsageError(
                 f"{self} was created with other data: their fingerprint is {existing[:12]} there, "
                 f"{data[:12]} now; name the folder of that data: --config.data_dir=..., or use "
@@ -140,16 +143,13 @@ class RunFolder:
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The lines of a key of `LINES`; none if the file is absent.
 
-        Lines of results and checks that an earlier version wrote are among them.
-
         Raises:
           files.Damaged: naming the first line that lacks a field or is not JSON.
         """
         file = self.lines_file(name)
         records = files.read_json_lines(file)
         for number, record in enumerate(records, 1):
-            is_old = name in ("results", "checks") and record.keys() >= OLD
-            if not (record.keys() >= LINES[name] or is_old):
+            if not record.keys() >= LINES[name]:
                 raise files.damaged_line(file, number)
         return records
 

@@ -121,9 +121,6 @@ def _check_lines(path: pathlib.Path) -> str:
     steps = [line["step"] for line in records] if path.stem == "metrics" else []
     if steps != sorted(steps):
         raise ValueError("its steps are out of order")
-    if path.stem in ("results", "checks"):
-        if remark := lines.without_conditions(path.name, records):
-            return remark
     partial_line = path.read_bytes().rpartition(b"\n")[2]
     return "except its last line, half written; the next start drops it" if partial_line else ""
 
@@ -142,8 +139,7 @@ def _check_images(path: pathlib.Path) -> None:
 def _compare_results(folder: RunFolder, intact: set[str]) -> Iterator[Item]:
     """Accuracies in results.jsonl that differ from the flags in evaluation/."""
     results = folder.lines_file("results").name
-    lines_read = folder.read_lines("results") if results in intact else []
-    for line in lines.with_conditions(lines_read):
+    for line in folder.read_lines("results") if results in intact else []:
         stem, expected = lines.record_stem(line), line["outcome"]["accuracy"]
         record = folder.record_file(stem)
         accuracy = _accuracy(record) if _name(record, folder.path) in intact else None

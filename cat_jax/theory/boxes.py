@@ -52,14 +52,6 @@ def least(
     return np.min(np.where(inside, values, np.inf), axis=1)
 
 
-def linear_least(row: np.ndarray, points: np.ndarray, epsilon: float, side: int) -> np.ndarray:
-    """Returns the closed form of `least` for one affine function over the complete ball, [N].
-
-    min side (w x' + b) = side (w x + b) - epsilon |w|_1.
-    """
-    return side * affine(row[None], points)[..., 0] - epsilon * np.sum(np.abs(row[:2]))
-
-
 def _vertices(
     points: np.ndarray, epsilon: float, rows: np.ndarray, folds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -76,8 +76,8 @@ def _extra(experiment: Experiment, dataset: data.Dataset) -> tuple[data.Split | 
     Raises:
       UsageError: if they are not those that the run was created with.
     """
-    settings, batch_size = experiment.config.extra_data, experiment.config.batch_size
-    path, expected = settings.path, settings.fingerprint
+    extra, batch_size = experiment.config.extra_data, experiment.config.batch_size
+    path, expected = extra.path, extra.fingerprint
     if not path:
         return None, 0
     images, actual = data.extra_images.load(path, dataset.spec), data.extra_images.identity(path)
@@ -86,7 +86,7 @@ def _extra(experiment: Experiment, dataset: data.Dataset) -> tuple[data.Split | 
             f"config.extra_data: the images of {path} changed: their fingerprint was {expected} "
             f"and is {actual}; use another workdir."
         )
-    return images, data.extra_images.number(settings.share, batch_size)
+    return images, data.extra_images.number(extra.share, batch_size)
 
 
 class _Run:

@@ -25,10 +25,16 @@ def begin(experiment: Experiment, folder: RunFolder, num_devices: int) -> tuple[
     Raises:
       Damaged: if no checkpoint of last/, or of best/, is intact.
     """
-    for best in folder.checkpoints.glob("best*"):
-        checkpoint.newest(best)  # To report damage now, and not at a validation.
+    # All best ones, to report damage now, and not at a validation.
+    all_best = [*map(checkpoint.newest, sorted(folder.checkpoints.glob("best*")))]
     newest = checkpoint.newest(folder.checkpoint("last"))
     if newest is None:
+        for best in filter(None, all_best):
+            logger.warning(
+                "Training starts at step 0, but %s has a checkpoint of step %d, which stays until "
+                "a validation has a higher score; to train without it, delete that folder.",
+                *(best.path.parent, best.step),
+            )
         state, config = experiment.begin(), experiment.config
         if config.init_from:
             source = config.init_from, config.init_weights

@@ -56,7 +56,7 @@ def _stem(run: Trained, folder: RunFolder, attack: str, epsilon: float | None) -
     fingerprint = weights.fingerprint(run.classifier.variables)
     results = [
         line
-        for line in lines.with_conditions(folder.read_lines("results"))
+        for line in folder.read_lines("results")
         if line["attacked"]["weights"] == fingerprint
         and line["conditions"]["attack"] in (attack, f"{attack}_uint8")
         and folder.images_file(lines.record_stem(line)).exists()

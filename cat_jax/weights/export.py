@@ -91,6 +91,9 @@ def _run(options: argparse.Namespace) -> list[pathlib.Path]:
     folder = run_folder.named(options.workdir)
     if options.adversarial and options.format == submission.FORM:
         raise UsageError("--adversarial needs --format=safetensors or torch.")
+    for name in ("epsilon", "data_dir"):
+        if getattr(options, name) is not None and not options.adversarial:
+            raise UsageError(f"--{name} needs --adversarial=ATTACK; add that, or leave it out.")
     stem = _stem(options, folder)
     backend.check_devices()
     run = trained.load(folder.path, options.checkpoint)
@@ -99,7 +102,7 @@ def _run(options: argparse.Namespace) -> list[pathlib.Path]:
     if not options.adversarial:
         return export(run, folder.path, options.format, stem)
     norm = run.config.test.norm
-    epsilon = options.epsilon and read_radius("test.epsilon", options.epsilon, norm)
+    epsilon = options.epsilon and read_radius("--epsilon", options.epsilon, norm)
     images = adversarial_images.load(
         run, folder.path, options.adversarial, options.data_dir, epsilon
     )
@@ -112,7 +115,10 @@ def _stem(options: argparse.Namespace, folder: RunFolder) -> pathlib.Path:
         out = paths.local_path(options.out, "--out")
         files.check_writable_file(out, "--out")
         suffix = weight_files.SUFFIXES.get(options.format, ".pt")
-        return out.with_name(out.name.removesuffix(suffix))
+        stem = out.name.removesuffix(suffix)
+        if stem == out.name and out.name.endswith(weight_files.ALL_SUFFIXES):
+            raise UsageError(f"--out is {out}; files of --format={options.format} end in {suffix}.")
+        return out.with_name(stem)
     tail = f"_{options.adversarial}" if options.adversarial else ""
     return folder.export_file(f"{folder.path.resolve().name}_{options.checkpoint}{tail}")
 

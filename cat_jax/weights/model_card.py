@@ -96,14 +96,9 @@ def card(
     config, network = run.config, run.classifier.network
     in_pytorch = named(config.classifier.name).state_dict is not None
     mean = getattr(network, "mean", ())
-    remarks = [
-        lines.without_conditions(name, records)
-        for name, records in (("results.jsonl", results), ("checks.jsonl", checks))
-    ]
     exported = (run.checkpoint, weights.fingerprint(run.classifier.variables))
     results, checks = (
-        [line for line in lines.with_conditions(records) if _weights(line) == exported]
-        for records in (results, checks)
+        [line for line in records if _weights(line) == exported] for records in (results, checks)
     )
     num_params = sum(leaf.size for leaf in jax.tree.leaves(run.classifier.variables["params"]))
     first = next(iter(sums)).name
@@ -124,7 +119,7 @@ def card(
         checkpoint=run.checkpoint,
         step=run.step,
         method=_method(run),
-        accuracy="\n\n".join(filter(None, [_accuracy(results), *remarks])),
+        accuracy=_accuracy(results),
         checks=_failed(checks),
         loading=(IN_JAX + (LOADING[form] if in_pytorch else IN_FLAX)).format(
             file=first,

@@ -12,7 +12,7 @@ from typing import Any
 from cat_jax import __version__
 from cat_jax.experiment import labels
 from cat_jax.experiment.limits import radius_text
-from cat_jax.storage import files, lines
+from cat_jax.storage import files
 from cat_jax.storage.lines import Line
 from cat_jax.storage.run_folder import RunFolder
 from cat_jax.weights import weight_files
@@ -94,7 +94,7 @@ def _cascade(run: Trained, workdir: pathlib.Path) -> dict[str, Line]:
     test, digest = run.config.test, fingerprint(run.classifier.variables)
     ball = {"norm": test.norm, "epsilon": test.epsilon, "clipped": True}
     groups: dict[str, dict[str, Line]] = {}
-    for line in lines.with_conditions(RunFolder(workdir).read_lines("results")):
+    for line in RunFolder(workdir).read_lines("results"):
         attacked, conditions = line["attacked"], line["conditions"]
         name = conditions["attack"]
         is_own = (attacked["checkpoint"], attacked["weights"]) == (run.checkpoint, digest)

@@ -31,6 +31,7 @@ OTHER_NAMES = (
 ABOUT = "cat_jax"  # Entry with the description of the arrays.
 SUFFIXES = {"safetensors": ".safetensors", "torch": ".pth"}  # By --format.
 TORCH_SUFFIXES = (".pth", ".pt", ".pth.tar")
+ALL_SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
 
 
 class Part(NamedTuple):
@@ -67,7 +68,7 @@ def read(file: pathlib.Path) -> dict[str, Part]:
             return _read_safetensors(file)
         if file.name.endswith(TORCH_SUFFIXES):
             return _read_torch(file)
-    suffixes = ", ".join((".safetensors", *TORCH_SUFFIXES))
+    suffixes = ", ".join(ALL_SUFFIXES)
     raise UsageError(f"{file} ends in {file.suffix!r}; expected one of {suffixes}.")
 
 

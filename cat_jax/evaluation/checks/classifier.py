@@ -99,7 +99,7 @@ def _on_logits(
     batches = [images, images, rearranged, *corners, nearby]
     logits = np.stack([np.asarray(_logits(logits_fn, x)) for x in batches])
     natural, repeated, moved, corner, opposite, near = logits
-    gradients = np.asarray(_gradients(logits_fn, images, labels))
+    gradients = np.asarray(input_gradients(logits_fn, images, labels))
     flat = (gradients == 0).all(axis=(1, 2, 3))
     stepped = flat & (near == natural).all(-1) & (corner != natural).any(-1)
     return [
@@ -142,7 +142,7 @@ def _corners(images: Array, key: Array, epsilon: float, pixel_range: PixelRange)
 
 
 @jax.jit
-def _gradients(logits_fn: LogitsFn, images: Array, labels: Array) -> Array:
+def input_gradients(logits_fn: LogitsFn, images: Array, labels: Array) -> Array:
     """The input gradient of the cross-entropy, [B, H, W, C]."""
 
     def total(x: Array) -> Array:

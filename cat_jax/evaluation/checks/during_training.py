@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from cat_jax import losses
 from cat_jax.attacks.callables import as_logits_fn
+from cat_jax.evaluation.checks.classifier import input_gradients
 from cat_jax.intervals import wilson
 from cat_jax.types import Array, LogitsFn
 
@@ -32,10 +32,7 @@ def zero_gradients(logits_fn: LogitsFn, images: Array, labels: Array) -> Array:
 
 @jax.jit
 def _zero_gradients(logits_fn: LogitsFn, images: Array, labels: Array) -> Array:
-    def total(x: Array) -> Array:
-        return jnp.sum(losses.cross_entropy(logits_fn(x), labels))
-
-    return jnp.mean(~jnp.any(jax.grad(total)(images), axis=(1, 2, 3)))
+    return jnp.mean(~jnp.any(input_gradients(logits_fn, images, labels), axis=(1, 2, 3)))
 
 
 def num_answers(logits_fn: LogitsFn, images: Array) -> int:

@@ -19,12 +19,12 @@ from jax import lax
 from cat_jax.networks._cpu import winograd
 from cat_jax.types import Array
 
-# Images have at most so many channels, feature maps more.
+# Images have at most this many channels, feature maps more.
 MAX_IMAGE_CHANNELS = 4
-# From so many channels on, Winograd's fewer products outweigh the sums that they need: in a
+# From this many channels on, Winograd's fewer products outweigh the sums that they need: in a
 # convolution, and in the gradient of its kernel, whose other forms are slower.
 MIN_WINOGRAD_CHANNELS, MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT = 128, 32
-# From so many channels on, one dot over patches is faster than a strided convolution.
+# From this many channels on, one dot over patches is faster than a strided convolution.
 MIN_STRIDED_DOT_CHANNELS = 256
 
 
