@@ -188,7 +188,7 @@ def test_the_command_line_can_state_what_a_file_of_weights_does_not(override, fi
 
 # How ml_collections imports a config file.
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-@pytest.mark.parametrize("count", [25, slow(200), slow(2000)])
+@pytest.mark.parametrize("count", [60, slow(200), slow(2000)])
 def test_random_command_lines_are_runs_or_are_refused_in_one_line(
     count, tmp_path, capsys, monkeypatch
 ):

@@ -53,6 +53,7 @@ OTHERS = {
     "test.num_queries": 1000,
     "test.num_examples": 40,
     "test.subset_seed": 1,
+    "test.search_precision": "bfloat16",
 }
 # These choose the attacks that are run, and change the result of none.
 CHOOSING = {"evaluation", "test.unclipped", "test.num_restarts"}

@@ -51,7 +51,9 @@ def _groups(workdirs: Sequence[pathlib.Path]) -> list[dict[int, pathlib.Path]]:
     for workdir in workdirs:
         folder = RunFolder(workdir)
         if config := folder.config():
-            training = json.dumps([_training(config), folder.data_fingerprint()], sort_keys=True)
+            training = json.dumps(
+                [_training(config), folder.data_fingerprint()], sort_keys=True, allow_nan=False
+            )
             groups.setdefault(training, {}).setdefault(config["seed"], workdir)
     return [group for group in groups.values() if len(group) > 1]
 
