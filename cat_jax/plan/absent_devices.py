@@ -38,6 +38,9 @@ def prepare_environment() -> None:
     """Sets what jax reads when it starts; call it before the first use of a device."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"  # Because libtpu asks a cloud server for minutes.
+    # Because libtpu warns without them. They do not change the plan: the topology decides.
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # Because several may plan at a time.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {GPU_FLAGS}".strip()
 
