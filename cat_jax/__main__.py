@@ -11,6 +11,7 @@ COMMANDS = {
     "plan": "States what a run needs on GPUs or TPUs that are not there.",
     "data": "Prepares a data set once.",
     "report": "Compares runs, or prints a table of the paper with their numbers.",
+    "weights": "Lists the robust networks that come with cat_jax.",
     "weights.export": "Exports networks, adversarial images, or a submission to RobustBench.",
     "theory": "Computes the theorems of the paper for classifiers in the plane.",
 }

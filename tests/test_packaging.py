@@ -91,7 +91,7 @@ def test_sdist_and_wheel_hold_the_package_and_nothing_of_the_tests(built):
     kept = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cat_jax").rglob("*.py")}
     kept |= {f"cat_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
     kept |= {"cat_jax/py.typed"}
-    kinds = ("*.csv", "*/templates/*", "*/targets/*")
+    kinds = ("*.csv", "*/templates/*", "*/targets/*", "*/models/*")
     files = [path for kind in kinds for path in (ROOT / "cat_jax").rglob(kind)]
     kept |= {path.relative_to(ROOT).as_posix() for path in files}
     assert kept > {"cat_jax/paper/published.csv", "cat_jax/report/templates/base.html"}
@@ -135,6 +135,7 @@ def test_the_wheel_trains_and_evaluates_in_an_empty_folder(installed, tmp_path):
     told = run("-c", "import cat_jax; print(cat_jax.__file__, cat_jax.__version__)").stdout.split()
     assert pathlib.Path(told[0]).is_relative_to(installed.parent.parent)
     assert told[1] == cat_jax.__version__
+    assert "digits_cat_cent" in run("-m", "cat_jax.weights").stdout
     main = ("-m", "cat_jax.main", "--workdir=runs/digits")
     trained = run(*main, "--config=cat_jax:digits", *FEW)
     assert f"cat_jax {cat_jax.__version__}: train and evaluate digits:cat_cent" in trained.stderr

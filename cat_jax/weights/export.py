@@ -137,11 +137,12 @@ def export(
     Returns:
       The written files, the card last.
     """
+    results, checks = (RunFolder(workdir).read_lines(name) for name in ("results", "checks"))
     parts = {CLASSIFIER: _part(run, CLASSIFIER, run.classifier)}
+    parts[CLASSIFIER].about["results"] = model_card.accuracies(run, results)
     if run.mask_net:
         parts[MASK_NET] = _part(run, MASK_NET, run.mask_net)
     written = weight_files.write(stem, form, parts)
-    results, checks = (RunFolder(workdir).read_lines(name) for name in ("results", "checks"))
     sums = {path: weight_files.digest(path) for path in written}
     file = written[0].with_name(f"{written[0].name}.md")
     files.write_text(file, model_card.card(run, form, sums, results, checks))

@@ -2,7 +2,7 @@
 
     from cat_jax import weights
 
-    loaded = weights.load("model.safetensors")
+    loaded = weights.load("model.safetensors")  # Or the name of a network of cat_jax.
     logits = loaded.network.apply(loaded.variables, images)  # or loaded.logits_fn(images)
 
 `load` recognises the network by the names and shapes in the file. If neither the file nor its
@@ -28,7 +28,7 @@ from cat_jax.errors import UsageError
 from cat_jax.networks.record import named
 from cat_jax.storage import paths
 from cat_jax.types import LogitsFn, PyTree
-from cat_jax.weights import fit, pytorch_names, recognition, weight_files
+from cat_jax.weights import bundled, fit, pytorch_names, recognition, weight_files
 from cat_jax.weights.recognition import Constants, Entries, infer
 from cat_jax.weights.weight_files import ANY, CLASSIFIER, MASK_NET, Part
 
@@ -72,7 +72,8 @@ def load(
     checkpoints with the same names, and the others have to be stated by the network.
 
     Args:
-      file: .safetensors; with PyTorch, .pth or .pt.
+      file: .safetensors; with PyTorch, .pth or .pt; or one of `bundled.names`, such as
+        "digits_cat_cent".
       network: network that the file must fit; by default `load` recognises it.
       part: "classifier" or "mask_net", for a file that holds both.
       image_shape: (H, W, C) that the network must accept; by default that of its training.
@@ -84,7 +85,7 @@ def load(
         of the network, or it does not state what decides its logits; one line that begins with
         the file.
     """
-    path = paths.local_path(file, "the file of weights")
+    path = bundled.file_of(file) or paths.local_path(file, "the file of weights")
     parts = weight_files.read(path)
     with _naming(path):
         if part not in parts and ANY not in parts:

@@ -3,6 +3,7 @@
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 
@@ -96,10 +97,7 @@ def card(
     config, network = run.config, run.classifier.network
     in_pytorch = named(config.classifier.name).state_dict is not None
     mean = getattr(network, "mean", ())
-    exported = (run.checkpoint, weights.fingerprint(run.classifier.variables))
-    results, checks = (
-        [line for line in records if _weights(line) == exported] for records in (results, checks)
-    )
+    results, checks = (_of_weights(run, records) for records in (results, checks))
     num_params = sum(leaf.size for leaf in jax.tree.leaves(run.classifier.variables["params"]))
     first = next(iter(sums)).name
     return TEMPLATE.format(
@@ -138,8 +136,25 @@ def _held_out(run: Trained) -> str:
     return f"{images}, and `best` {best}"
 
 
-def _weights(line: Line) -> tuple[str, str]:
-    return line["attacked"]["checkpoint"], line["attacked"]["weights"]
+def accuracies(run: Trained, results: Sequence[Line]) -> list[dict[str, Any]]:
+    """Accuracy, attack, threat and number of images of each result of the exported weights."""
+    kept = ("attack", "norm", "epsilon", "clipped", "step_size", "num_examples", "subset")
+    return [
+        {name: line["conditions"][name] for name in kept if name in line["conditions"]}
+        | {"accuracy": line["outcome"]["accuracy"]}
+        for line in _of_weights(run, results)
+        if lines.is_in_tables(line)
+    ]
+
+
+def _of_weights(run: Trained, records: Sequence[Line]) -> list[Line]:
+    """The lines on the exported weights."""
+    exported = (run.checkpoint, weights.fingerprint(run.classifier.variables))
+    return [
+        line
+        for line in records
+        if (line["attacked"]["checkpoint"], line["attacked"]["weights"]) == exported
+    ]
 
 
 def _method(run: Trained) -> str:
