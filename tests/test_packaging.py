@@ -104,6 +104,12 @@ def test_sdist_and_wheel_hold_the_package_and_nothing_of_the_tests(built):
     assert not any(name.startswith("tests") for name in names)
 
 
+def own_environment():
+    """The variables of this process, without those that lead to its checkout or to its devices."""
+    left_out = ("XLA_FLAGS", "PYTHONPATH")
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
 @pytest.fixture(scope="module")
 def installed(built, tmp_path_factory):
     """The Python of an environment with the wheel; it sees what the wheel needs in this one."""
@@ -112,7 +118,8 @@ def installed(built, tmp_path_factory):
     python = folder / "bin" / "python"
     (wheel,) = built.glob("*.whl")
     pip = (sys.executable, "-I", "-m", "pip", "--python", python, "--disable-pip-version-check")
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    command = [*pip, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(command, check=True, env=own_environment())
     (site,) = folder.glob("lib/python*/site-packages")
     paths = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     (site / "rest.pth").write_text("".join(f"{path}\n" for path in paths))
@@ -121,8 +128,7 @@ def installed(built, tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_wheel_trains_and_evaluates_in_an_empty_folder(installed, tmp_path):
-    left_out = ("XLA_FLAGS", "PYTHONPATH")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment = own_environment()
 
     def run(*words):
         command = [installed, *words]
