@@ -178,6 +178,8 @@ def test_runs_that_differ_in_the_seed_alone_are_averaged(tmp_path, capsys, monke
         )
         names = NAMES if seed < 5 else ["natural"]
         write(folder, resolved, ["best"], names, accuracy)
+    again = tmp_path / "beta1_0.1_seed_0"  # With other noise: one run counts once.
+    write(again, settings.resolve(mnist.get_config("cat_cw")), ["best"], NAMES[1:], 0.9, seed=7)
     workdirs = sorted(tmp_path.iterdir())
     (grid,) = seed_means.seed_grids(workdirs)
     assert grid.head[:4] == ["first run", "seeds", "checkpoint", "images"]

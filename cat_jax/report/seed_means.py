@@ -36,7 +36,9 @@ def seed_grids(workdirs: Sequence[pathlib.Path]) -> list[Grid]:
     for group in _groups(workdirs):
         first, seeds = next(iter(group.values())).name, ", ".join(map(str, group))
         for source, numbers in _numbers(group.values(), conditions).items():
-            complete = {key: found for key, found in numbers.items() if len(found) == len(group)}
+            complete = {
+                k: [*found.values()] for k, found in numbers.items() if len(found) == len(group)
+            }
             rows.append(([first, seeds, *source], complete))
     if not rows:
         return []
@@ -69,17 +71,17 @@ def _training(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _numbers(
     group: Iterable[pathlib.Path], conditions: Conditions
-) -> dict[Source, dict[str, list[float]]]:
-    """The accuracies of all seeds, by condition_key; adds to `conditions` those of each attack."""
-    numbers: dict[Source, dict[str, list[float]]] = {}
+) -> dict[Source, dict[str, dict[pathlib.Path, float]]]:
+    """The newest accuracy of each run by condition_key; adds to `conditions` those of attacks."""
+    numbers: dict[Source, dict[str, dict[pathlib.Path, float]]] = {}
     for workdir in group:
         for line in tables.read(workdir, "results"):
             if lines.is_in_tables(line) and line["attacked"]["file"] is None:
                 key = tables.condition_key(line)
                 conditions.setdefault(key, line["conditions"])
                 source = line["attacked"]["checkpoint"], labels.images(line["conditions"])
-                accuracies = numbers.setdefault(source, {}).setdefault(key, [])
-                accuracies.append(line["outcome"]["accuracy"])
+                of_attack = numbers.setdefault(source, {}).setdefault(key, {})
+                of_attack[workdir] = line["outcome"]["accuracy"]
     return numbers
 
 

@@ -5,7 +5,7 @@
     loaded = weights.load("digits_cat_cent")
 
 `python -m cat_jax.weights` lists them. Beside each file is its model card, with the data, the
-method, the command and every accuracy.
+method, the complete config and every accuracy.
 """
 
 import pathlib
