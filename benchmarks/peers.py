@@ -3,14 +3,18 @@
     python benchmarks/peers.py --out=peers.json
 
 Random weights, the same for all, and random images, in float32 on the CPU. PyTorch's step is the
-published one in our own words (`torch_step.py`), once as published and once sparing: without the
-gradients of the weights that the published attack computes and drops. PyTorch is not installed
-otherwise (extra `bench`); foolbox is left out where it is not. The cores have to be idle: where
-they are shared, PyTorch's threads wait for one another.
+published one in our own words (`torch_step.py`), once as published; all other runs of PyTorch are
+without the gradients of the weights that the published attack computes and drops. These run as
+they are, with channels_last, compiled by torch.compile, and both: the fastest is named under the
+table. PyTorch is not installed otherwise (extra `bench`); torch.compile needs a C++ compiler;
+foolbox is left out where it is not installed. The cores have to be idle: where they are shared,
+PyTorch's threads wait for one another.
 """
 
 import argparse
+import copy
 import functools
+import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +37,14 @@ from cat_jax.experiment.experiment import build_experiment
 from cat_jax.runtime import processes
 from cat_jax.step.state import variables_of
 
-PUBLISHED, SPARING = "PyTorch, as published", "PyTorch, sparing"
+PUBLISHED = "PyTorch, as published"
+# Name of a run of PyTorch -> (compiled, channels_last).
+SETTINGS = {
+    "PyTorch": (False, False),
+    "PyTorch, channels_last": (False, True),
+    "PyTorch, compiled": (True, False),
+    "PyTorch, compiled, channels_last": (True, True),
+}
 FOOLBOX = "foolbox (JAX)"
 PLAIN = "foolbox (JAX), convolutions as Flax has them"
 KEY = jax.random.key(0)
@@ -58,9 +69,30 @@ def main() -> None:
     runs = {work: WORKS[work][1](size) for work, size in sizes.items()}
     seconds = timing.interleaved(runs, options.rounds)
     print(timing.table(seconds, sizes))
+    print(*map(fastest_torch, seconds, seconds.values()), sep="\n")
     report = {**timing.machine("torch", "foolbox"), "threads": torch.get_num_threads()}
     report |= {"num_images": sizes, "rounds": options.rounds, "seconds": seconds}
     timing.write(options.out, report)
+
+
+def fastest_torch(work: str, seconds: dict[str, list[float]]) -> str:
+    """Names the fastest run of PyTorch, and states how many times its speed ours is."""
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    best = min(SETTINGS, key=medians.__getitem__)
+    ratio = medians[best] / medians[timing.OURS]
+    return f"{work}: the fastest is {best!r}; cat_jax is {ratio:.2f} times as fast."
+
+
+def prepared(
+    setting: tuple[bool, bool], images: torch.Tensor, *models: torch.nn.Module
+) -> tuple[Any, ...]:
+    """The images and copies of the models, in the layout and with the compiler of a setting."""
+    compiled, channels_last = setting
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    copies = [copy.deepcopy(model).to(memory_format=layout) for model in models]
+    if compiled:
+        copies = [torch.compile(model) for model in copies]
+    return images.to(memory_format=layout), *copies
 
 
 def pgd(num_images: int, num_steps: int = 10) -> Made:
@@ -79,10 +111,12 @@ def pgd(num_images: int, num_steps: int = 10) -> Made:
     recipe = torch_step.Recipe(
         *(epsilon, epsilon / 4, num_steps, None, True, 0.0, 0.0), weight_gradients=False
     )
-    made: Made = {
-        timing.OURS: lambda: np.asarray(ours(logits_fn, images, labels, KEY)),
-        SPARING: lambda: torch_step.attack(model, x, y, torch.zeros_like(x), recipe),
-    }
+    made: Made = {timing.OURS: lambda: np.asarray(ours(logits_fn, images, labels, KEY))}
+    for name, setting in SETTINGS.items():
+        batch, network = prepared(setting, x, model)
+        made[name] = functools.partial(
+            torch_step.attack, network, batch, y, torch.zeros_like(batch), recipe
+        )
     if (foolbox := timing.installed("foolbox")) is None:
         print("foolbox is not installed and left out.", file=sys.stderr)
     else:
@@ -137,16 +171,18 @@ def cat(module: Any, spec: data.Spec, optimizer: Callable[..., Any], num_images:
         held["state"], metrics = experiment.step_fn(held["state"], batch, KEY)
         jax.block_until_ready((held["state"], metrics))
 
-    def theirs(recipe: torch_step.Recipe) -> Callable[[], None]:
-        step = torch_step.Step(f, g, optimizer, recipe)
+    def theirs(recipe: torch_step.Recipe, setting: tuple[bool, bool]) -> Callable[[], None]:
+        batch, *networks_of_step = prepared(setting, x, f, g)
+        step = torch_step.Step(*networks_of_step, optimizer, recipe)
 
         def run() -> None:
-            step(x, y, torch.empty_like(x).uniform_(-start, start))
+            step(batch, y, torch.empty_like(batch).uniform_(-start, start))
 
         return run
 
     sparing = published._replace(weight_gradients=False)
-    return {timing.OURS: ours, PUBLISHED: theirs(published), SPARING: theirs(sparing)}
+    made: Made = {timing.OURS: ours, PUBLISHED: theirs(published, SETTINGS["PyTorch"])}
+    return made | {name: theirs(sparing, setting) for name, setting in SETTINGS.items()}
 
 
 SGD = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
