@@ -4,8 +4,8 @@
 
 PreAct ResNet-18 with random weights on random 32x32 images, in float32, on the CPU. PGD makes 20
 steps and the attacks of AutoAttack's cascade 10, towards one target where they are targeted. Beside
-ours: foolbox on its JAX back end, which has PGD, FMN and DDN, and torchattacks; what is not
-installed is left out (extra `bench`).
+ours: foolbox on its JAX back end, which has PGD, FMN and DDN, and torchattacks on a network with
+channels_last, PyTorch's faster layout; what is not installed is left out (extra `bench`).
 
 Labels are the network's own predictions and the radius is so small that nothing is fooled, which
 is checked: torchattacks leaves out examples as soon as they are, and would then do less work. The
@@ -169,8 +169,10 @@ def torchattacks_runs(
     import torch
     import torch_networks
 
-    model = torch_networks.twin(classifier, variables, images.shape[1:])
     theirs, true = torch_networks.to_torch(images), torch.tensor(np.asarray(labels)).long()
+    model = torch_networks.ChannelsLast(
+        torch_networks.twin(classifier, variables, images.shape[1:])
+    )
     logits = np.asarray(jax.jit(classifier.apply)(variables, images))
     np.testing.assert_allclose(model(theirs).numpy(), logits, rtol=0, atol=1e-3)
     made = {

@@ -39,6 +39,22 @@ class PreActResNet18(pytorch_classes.PreActResNet18):
         return super().forward((images - mean) / std)
 
 
+class ChannelsLast(nn.Module):
+    """A network that computes with channels_last and takes contiguous images."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network.to(memory_format=torch.channels_last)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images [B, C, H, W] in [0, 1] -> logits [B, K]."""
+        images = images.view_as(images)
+        if images.requires_grad:
+            # Attacks that flatten gradients with `view` need them contiguous.
+            images.register_hook(torch.Tensor.contiguous)
+        return self.network(images.to(memory_format=torch.channels_last))
+
+
 def small_mask(mask_net: Any, image_shape: tuple[int, ...]) -> nn.Module:
     """Twin of `networks.SmallMask`."""
     del mask_net
