@@ -117,6 +117,16 @@ def test_the_projection_is_that_of_a_bisection(dtype, num_pixels):
         np.testing.assert_allclose(got, want, atol=1e-12 if dtype == "float64" else 1e-5)
 
 
+def test_the_projection_is_exact_where_pixels_reach_their_edges_one_by_one(float64):
+    """Newton's method then needs about as many steps as there are pixels."""
+    step_of = jax.jit(functools.partial(plane_step, pixel_range=UNIT))
+    point, normal = 0.5 ** np.arange(20), 3.0 ** np.arange(20)
+    for share in (1e-3, 0.1, 0.5, 0.9, 0.999):
+        height = share * (normal @ point)
+        step = step_of(point, normal, height)
+        np.testing.assert_allclose(step, bisected_step(point, normal, height), atol=1e-12)
+
+
 def test_a_plane_without_a_box_has_the_closed_form(float64):
     step_of = jax.jit(functools.partial(plane_step, pixel_range=None))
     for point, normal, height in planes(24, 6):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from cat_jax.attacks.arguments import PixelRange
 from cat_jax.attacks.starts import per_example_keys, uniform_noise
+from cat_jax.attacks.thresholds import fill_largest_first, largest_float
 from cat_jax.types import Array, per_image
 
 MIN_SHARE = 0.01  # A step in L1 moves at least this share of the entries that can move.
@@ -65,10 +66,14 @@ def sparse_sign(gradient: Array, share: Array | float) -> Array:
     """
     gradient = finite(gradient)
     size = gradient[0].size
-    ascending = jnp.sort(jnp.abs(gradient).reshape(len(gradient), -1), axis=-1)
     kept = jnp.clip(jnp.broadcast_to(share, len(gradient)) * size, 1, size).astype(jnp.int32)
-    least = jnp.take_along_axis(ascending, (size - kept)[:, None], axis=-1)
-    signs = jnp.where(jnp.abs(gradient) >= per_image(least[:, 0]), jnp.sign(gradient), 0.0)
+    magnitudes = jnp.abs(gradient)
+
+    def least_kept(magnitudes: Array, kept: Array) -> Array:
+        return largest_float(lambda least: jnp.sum(magnitudes >= least) >= kept, magnitudes.dtype)
+
+    least = jax.vmap(least_kept)(magnitudes, kept)
+    signs = jnp.where(magnitudes >= per_image(least), jnp.sign(gradient), 0.0)
     return signs / jnp.maximum(_l1_norm(signs), 1.0)
 
 
@@ -85,14 +90,9 @@ def _filled(
         room = jnp.clip(edge, 0.0, room)
     room = jnp.where(gradient == 0, 0.0, room)
 
-    def fill(gradient: Array, room: Array, total: Array) -> Array:
-        order = jnp.argsort(-jnp.abs(gradient))
-        used = jnp.cumsum(room[order]) - room[order]
-        return jnp.zeros_like(room).at[order].set(jnp.clip(total - used, 0.0, room[order]))
-
-    rows = (value.reshape(len(candidate), -1) for value in (gradient, room, total))
-    moves = jax.vmap(fill)(*rows).reshape(candidate.shape)
-    return jnp.sign(gradient) * moves
+    priority, room = (x.reshape(len(candidate), -1) for x in (jnp.abs(gradient), room))
+    moves = jax.vmap(fill_largest_first)(priority, room, total[:, 0, 0, 0])
+    return jnp.sign(gradient) * moves.reshape(candidate.shape)
 
 
 def _clip(
@@ -134,31 +134,21 @@ def _shrink(
     if pixel_range is not None:
         low, high = pixel_range
         room = jnp.clip(jnp.where(delta > 0, high - images, images - low), 0.0, length)
-    rows = (len(images), -1)
     radius = jnp.broadcast_to(jnp.asarray(epsilon, images.dtype), (len(images), 1, 1, 1))
-    cut = jax.vmap(_common_cut)(length.reshape(rows), room.reshape(rows), radius[:, 0, 0, 0])
+    cut = jax.vmap(_common_cut)(length, room, radius[:, 0, 0, 0])
     shortened = jnp.sign(delta) * jnp.clip(length - per_image(cut), 0.0, room)
     total = _l1_norm(shortened)  # Exceeds the radius only by rounding.
     return images + shortened * jnp.minimum(1.0, radius / jnp.where(total > 0, total, 1.0))
 
 
 def _common_cut(length: Array, room: Array, radius: Array) -> Array:
-    """The smallest cut >= 0 with sum(clip(length - cut, 0, room)) <= radius.
+    """The largest cut with sum(clip(length - cut, 0, room)) > radius; 0 if there is none."""
 
-    The sum is piecewise linear in the cut. As the cut falls, an entry begins to grow at its length,
-    and is at its room from length - room on.
-    """
-    points = jnp.concatenate([length, length - room])
-    changes = jnp.concatenate([jnp.ones_like(length), -jnp.ones_like(length)])
-    order = jnp.argsort(-points)
-    points, slopes = points[order], jnp.cumsum(changes[order])
-    rises = slopes[:-1] * (points[:-1] - points[1:])
-    sums = jnp.concatenate([jnp.zeros_like(rises[:1]), jnp.cumsum(rises)])
-    first = jnp.sum(sums < radius)  # The first point at which the sum is too large.
-    index = jnp.minimum(first, len(points) - 1)
-    slope = jnp.maximum(slopes[jnp.maximum(index - 1, 0)], 1.0)
-    cut = points[index] + jnp.maximum(sums[index] - radius, 0.0) / slope
-    return jnp.where(first == len(points), 0.0, cut)
+    def is_too_long(cut: Array) -> Array:
+        left = length - cut
+        return jnp.sum(jnp.where(left > room, room, jnp.where(left > 0, left, 0.0))) > radius
+
+    return largest_float(is_too_long, length.dtype)
 
 
 def _l2_noise(key: Array, images: Array) -> Array:

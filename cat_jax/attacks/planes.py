@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from cat_jax.attacks.arguments import PixelRange
+from cat_jax.attacks.thresholds import fill_largest_first
 from cat_jax.types import Array
 
 
@@ -15,8 +16,6 @@ def plane_step(
     In L-infinity, every pixel moves towards the plane by the same length L, in L2 by L |w_i|, but
     at most to the edge of its range. Pixel i has room r_i, so L solves
     sum_i |w_i| min(L, r_i) = |height|, or in L2 sum_i w_i^2 min(L, r_i / |w_i|) = |height|.
-    The sum is the minimum of n lines in L. The k-th line has the k pixels with the least room at
-    their edges. So L is the largest of the lengths at which those lines reach |height|.
     In L1, the pixels with the largest |w_i| move to their edges first.
 
     Args:
@@ -54,20 +53,32 @@ def plane_step(
 
 
 def _common_length(weight: Array, room: Array, rise: Array) -> Array:
-    """Solves sum(weight * min(L, room)) = rise for L; infinite if there is no solution."""
-    room, weight = lax.sort((room, weight), num_keys=1)
-    gained = jnp.cumsum(jnp.where(weight > 0, weight * room, 0.0))
-    before = jnp.concatenate([jnp.zeros_like(gained[:1]), gained[:-1]])
-    free = jnp.cumsum(weight[::-1])[::-1]
-    lengths = jnp.where(free > 0, (rise - before) / jnp.where(free > 0, free, 1.0), 0.0)
-    return jnp.where(gained[-1] < rise, jnp.inf, jnp.max(lengths))
+    """Solves sum(weight * min(L, room)) = rise for L; infinite if there is no solution.
+
+    Newton's method from L = 0. The sum is concave in L, so no step leads beyond the solution, and a
+    step that brings no further pixel to its edge ends there.
+    """
+    full = jnp.where(weight > 0, weight * room, 0.0)
+
+    def tangent_solution(length: Array) -> Array:
+        at_edge = room <= length
+        free = jnp.sum(jnp.where(at_edge, 0.0, weight))
+        rest = rise - jnp.sum(jnp.where(at_edge, full, 0.0))
+        return jnp.where(free > 0, rest / jnp.where(free > 0, free, 1.0), length)
+
+    def has_grown(lengths: tuple[Array, Array]) -> Array:
+        return lengths[1] > lengths[0]
+
+    def extend(lengths: tuple[Array, Array]) -> tuple[Array, Array]:
+        return lengths[1], jnp.maximum(lengths[1], tangent_solution(lengths[1]))
+
+    zero = jnp.zeros_like(rise)
+    _, length = lax.while_loop(has_grown, extend, (zero - 1.0, zero))
+    return jnp.where(jnp.sum(full) < rise, jnp.inf, length)
 
 
 def _steepest_first(weight: Array, room: Array, rise: Array) -> Array:
     """The moves with the smallest sum and sum(weight * move) = rise: largest weights first."""
-    order = jnp.argsort(-weight)
-    weight, room = weight[order], room[order]
-    gained = jnp.cumsum(jnp.where(weight > 0, weight * room, 0.0))
-    before = jnp.concatenate([jnp.zeros_like(gained[:1]), gained[:-1]])
-    rest = jnp.maximum(rise - before, 0.0) / jnp.where(weight > 0, weight, 1.0)
-    return jnp.zeros_like(room).at[order].set(jnp.minimum(rest, room))
+    divisor = jnp.where(weight > 0, weight, 1.0)
+    full = jnp.where(weight > 0, weight * room, 0.0)
+    return jnp.minimum(fill_largest_first(weight, full, rise) / divisor, room)
