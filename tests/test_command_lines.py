@@ -26,7 +26,7 @@ from cat_jax.evaluation import robustness
 from cat_jax.experiment import settings
 from cat_jax.experiment.fields import FIELDS
 from cat_jax.report import page
-from cat_jax.runtime import terminal
+from cat_jax.runtime import terminal, watchdog
 from cat_jax.training import loop
 
 SCHEMA = digits.get_config()
@@ -198,6 +198,8 @@ def test_random_command_lines_are_runs_or_are_refused_in_one_line(
     monkeypatch.setattr(robustness, "evaluate", lambda *_: None)
     monkeypatch.setattr(page, "write_page", lambda workdir, references: workdir)
     monkeypatch.setattr(terminal, "start", lambda process, quiet: None)
+    # A random limit may be a millisecond, after which it would end this process.
+    monkeypatch.setattr(watchdog, "watching", lambda *_: contextlib.nullcontext())
     seen = {True: 0, False: 0}
 
     @hypothesis.settings(
