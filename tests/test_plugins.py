@@ -138,7 +138,8 @@ def test_a_module_that_is_not_there_is_refused_in_one_line(in_folder, capsys, na
     with pytest.raises(SystemExit):
         read_flags(f"--plugin={name}")
     errors = capsys.readouterr().err
-    assert errors.startswith(f"error: --plugin={name}") and errors.count("\n") == 1
+    assert errors.startswith(f"error: --plugin={name} (config.plugins)")
+    assert errors.count("\n") == 1
     assert message in errors
 
 

@@ -162,20 +162,18 @@ def find_plugin(name: str) -> str:
     Raises:
       UsageError: if there is no such module.
     """
+    given = f"--plugin={name} (config.plugins)"
     if not isinstance(name, str) or not name:  # An override of config.plugins may be anything.
-        raise UsageError(
-            f"--plugin={name} is not the name of a module; config.plugins expects names such as "
-            "my_module."
-        )
+        raise UsageError(f"{given} is not the name of a module; names are such as my_module.")
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:  # For the package around it.
         spec = None
     except (ImportError, ValueError) as error:
-        raise UsageError(f"--plugin={name} is not the name of a module: {error}.") from error
+        raise UsageError(f"{given} is not the name of a module: {error}.") from error
     if spec is None:
         raise UsageError(
-            f"--plugin={name}: there is no module {name} in this folder or on Python's path; run "
-            "in the folder that has it, or add that folder to PYTHONPATH."
+            f"{given}: there is no module {name} in this folder or on Python's path; run in the "
+            "folder that has it, or add that folder to PYTHONPATH."
         )
     return spec.origin or ""
