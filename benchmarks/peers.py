@@ -14,7 +14,6 @@ PyTorch's threads wait for one another.
 import argparse
 import copy
 import functools
-import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -77,7 +76,7 @@ def main() -> None:
 
 def fastest_torch(work: str, seconds: dict[str, list[float]]) -> str:
     """Names the fastest run of PyTorch, and states how many times its speed ours is."""
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    medians = timing.medians_of(seconds)
     best = min(SETTINGS, key=medians.__getitem__)
     ratio = medians[best] / medians[timing.OURS]
     return f"{work}: the fastest is {best!r}; cat_jax is {ratio:.2f} times as fast."

@@ -45,6 +45,11 @@ def interleaved(
     return seconds
 
 
+def medians_of(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    """The median of each library's seconds."""
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
 def table(seconds: Seconds, num_images: Mapping[str, int]) -> str:
     """Images per second, median over the rounds, and how many times the peer's speed ours is."""
     names = list(dict.fromkeys(name for of_work in seconds.values() for name in of_work))
@@ -53,7 +58,7 @@ def table(seconds: Seconds, num_images: Mapping[str, int]) -> str:
         "|".join(["", "---", *("---:" for _ in names), ""]),
     ]
     for work, of_work in seconds.items():
-        medians = {name: statistics.median(times) for name, times in of_work.items()}
+        medians = medians_of(of_work)
         cells = []
         for name in names:
             if name not in medians:

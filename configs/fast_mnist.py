@@ -1,4 +1,4 @@
-"""Robust MNIST in at most an hour of two CPU cores: a small network, 10 attack steps, one cycle.
+"""Robust MNIST in an hour of one CPU core: a small network, 10 attack steps, one cycle.
 
     python -m cat_jax.main --config=configs/fast_mnist.py:at --workdir=runs/fast_mnist_at
 

@@ -146,6 +146,7 @@ def _common_cut(length: Array, room: Array, radius: Array) -> Array:
 
     def is_too_long(cut: Array) -> Array:
         left = length - cut
+        # Not jnp.clip, with which XLA:CPU takes 20 times as long for the sum.
         return jnp.sum(jnp.where(left > room, room, jnp.where(left > 0, left, 0.0))) > radius
 
     return largest_float(is_too_long, length.dtype)

@@ -10,7 +10,7 @@ from cat_jax.types import Array
 
 
 def largest_float(holds: Callable[[Array], Array], dtype: Any) -> Array:
-    """The largest x >= 0 up to which `holds(x)`; 0 if it holds nowhere.
+    """The largest x >= 0 for which `holds(x)`; 0 if it holds nowhere, NaN if for NaN too.
 
     Floats that are not negative have the order of their bits, so this decides one bit after the
     other, the highest first.

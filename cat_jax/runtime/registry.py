@@ -164,7 +164,7 @@ def find_plugin(name: str) -> str:
     """
     given = f"--plugin={name} (config.plugins)"
     if not isinstance(name, str) or not name:  # An override of config.plugins may be anything.
-        raise UsageError(f"{given} is not the name of a module; names are such as my_module.")
+        raise UsageError(f"{given} is not the name of a module, such as my_module.")
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:  # For the package around it.
