@@ -156,22 +156,42 @@ def test_only_training_reads_the_images_and_it_refuses_others_before_it_writes(f
     assert not (tmp_path / "run").exists()
 
 
+@pytest.fixture
+def more(tmp_path):
+    """A file of training images as extra images, and its config."""
+    train, path = data.load("synthetic").train, tmp_path / "more.npz"
+    np.savez(path, image=train.images[:40], label=train.labels[:40])
+    fields = {"extra_data.path": str(path), "extra_data.share": 0.25, "evaluation": "none"}
+    return path, fields | {"cutmix": 0.5, "erasing": 0.5}
+
+
+def trained(config, workdir):
+    assert modes.train(config, workdir)
+    return checkpoint.restore_arrays(checkpoint.newest(workdir / "checkpoints" / "last"))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
-def test_a_run_resumes_bitwise_on_any_devices_and_refuses_other_images(tmp_path, monkeypatch):
+def test_a_run_of_cat_resumes_bitwise(more, tmp_path):
+    def run(folder, num_steps):
+        return trained(small_runs.config(num_steps=num_steps, **more[1]), tmp_path / folder)
+
+    complete = run("complete", 4)
+    run("resumed", 2)
+    chex.assert_trees_all_equal(run("resumed", 4), complete)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_page")
+def test_a_run_resumes_bitwise_on_any_devices_and_refuses_other_images(more, tmp_path, monkeypatch):
     """With mixed and erased images. Plain training, because no attack then turns on rounding."""
-    dataset = data.load("synthetic")
-    path = tmp_path / "more.npz"
-    np.savez(path, image=dataset.train.images[:40], label=dataset.train.labels[:40])
+    path, fields = more
 
     def config_of(num_steps):
-        fields = {"extra_data.path": str(path), "extra_data.share": 0.25, "evaluation": "none"}
-        return small_runs.quick_config(num_steps=num_steps, cutmix=0.5, erasing=0.5, **fields)
+        return small_runs.quick_config(num_steps=num_steps, **fields)
 
     def run(folder, num_steps):
-        assert modes.train(config_of(num_steps), tmp_path / folder)
-        newest = checkpoint.newest(tmp_path / folder / "checkpoints" / "last")
-        return checkpoint.restore_arrays(newest)
+        return trained(config_of(num_steps), tmp_path / folder)
 
     complete = run("complete", 4)
     run("resumed", 2)
@@ -185,7 +205,8 @@ def test_a_run_resumes_bitwise_on_any_devices_and_refuses_other_images(tmp_path,
     newest = checkpoint.newest(tmp_path / "resumed" / "checkpoints" / "last")
     attacked = result_lines.attacked_run(prepared.experiment, prepared.dataset, "last", newest)
     assert attacked["extra_data"] == {"share": 0.25, "sha": extra_images.identity(str(path))}
-    np.savez(path, image=dataset.train.images[:40] // 2, label=dataset.train.labels[:40])
+    images, labels = np.load(path)["image"], np.load(path)["label"]
+    np.savez(path, image=images // 2, label=labels)
     with pytest.raises(UsageError, match="changed: their fingerprint was"):
         run("resumed", 6)
     with pytest.raises(UsageError, match=r"extra_data\.share"):
