@@ -21,9 +21,11 @@ from cat_jax.types import Array
 
 # Images have at most this many channels, feature maps more.
 MAX_IMAGE_CHANNELS = 4
-# From this many channels on, Winograd's fewer products outweigh the sums that they need: in a
-# convolution, and in the gradient of its kernel, whose other forms are slower.
-MIN_WINOGRAD_CHANNELS, MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT = 128, 32
+# From this many channels on, Winograd's fewer products outweigh the sums that they need: along both
+# sides; along the height alone, which needs fewer sums; and in the gradient of the kernel, whose
+# other forms are slower.
+MIN_WINOGRAD_CHANNELS, MIN_WINOGRAD_CHANNELS_OF_HEIGHT = 128, 64
+MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT = 32
 # From this many channels on, one dot over patches is faster than a strided convolution.
 MIN_STRIDED_DOT_CHANNELS = 256
 
@@ -65,8 +67,10 @@ def convolve(images: Array, kernel: Array, stride: int, padding: int) -> Array:
 
     size, _, channels, _ = kernel.shape
     on_cpu: Callable[[Array, Array], Array]
-    if _suits_winograd(images.shape, kernel, stride, padding, MIN_WINOGRAD_CHANNELS):
-        on_cpu = winograd.convolve
+    if _folds(images.shape, size, stride, padding):
+        on_cpu = functools.partial(_convolve_folded, stride=stride, padding=padding)
+    elif sparing := _with_fewer_products(images.shape, kernel, stride, padding):
+        on_cpu = sparing
     elif size == 1 or (stride > 1 and channels >= MIN_STRIDED_DOT_CHANNELS):
         on_cpu = functools.partial(_dot_patches, stride=stride, padding=padding)
     else:
@@ -93,13 +97,16 @@ def _convolve_bwd(
 
     def on_cpu(images: Array, kernel: Array, grad: Array) -> tuple[Array, Array]:
         size, _, channels, _ = kernel.shape
+        if _folds(images.shape, size, stride, padding):
+            folded = functools.partial(_convolve_folded, stride=stride, padding=padding)
+            return jax.vjp(folded, images, kernel)[1](grad)
         if stride > 1 or channels <= MAX_IMAGE_CHANNELS:
             images_grad = _scatter_patches(grad, kernel, images.shape, stride, padding)
-        elif _suits_winograd(images.shape, kernel, stride, padding, MIN_WINOGRAD_CHANNELS):
-            images_grad = winograd.convolve(grad, kernel, turned=True)
+        elif sparing := _with_fewer_products(images.shape, kernel, stride, padding):
+            images_grad = sparing(grad, kernel, turned=True)
         else:
             images_grad = _convolve_flipped(grad, kernel, images.shape, padding)
-        if stride > 1 or size == 1:
+        if stride > 1 or size <= 2:
             return images_grad, _correlate(images, grad, kernel.shape, stride, padding)
         min_channels = MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT
         if _suits_winograd(images.shape, kernel, stride, padding, min_channels):
@@ -107,6 +114,37 @@ def _convolve_bwd(
         return images_grad, _convolve_batch(images, grad, padding)
 
     return lax.platform_dependent(*saved, grad, cpu=on_cpu, default=derived)
+
+
+def _folds(shape: tuple[int, ...], size: int, stride: int, padding: int) -> bool:
+    """Whether a strided convolution can have stride 1, once stride x stride pixels become one."""
+    sides = size, shape[1] + 2 * padding, shape[2] + 2 * padding
+    return stride > 1 and all(side % stride == 0 for side in sides)
+
+
+def _convolve_folded(images: Array, kernel: Array, *, stride: int, padding: int) -> Array:
+    """The convolution at stride 1, with the channels of stride x stride pixels in one pixel."""
+
+    def fold(images: Array) -> Array:
+        batch, height, width, channels = images.shape
+        shape = batch, height // stride, stride, width // stride, stride, channels
+        return images.reshape(shape).swapaxes(2, 3).reshape(*shape[:2], width // stride, -1)
+
+    padded = jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    kernel = fold(kernel.transpose(3, 0, 1, 2)).transpose(1, 2, 3, 0)
+    return convolve(fold(padded), kernel, 1, 0)
+
+
+def _with_fewer_products(
+    shape: tuple[int, ...], kernel: Array, stride: int, padding: int
+) -> Callable[..., Array] | None:
+    """The form of `winograd` for images of this shape, if one is exact enough and faster."""
+    if _suits_winograd(shape, kernel, stride, padding, MIN_WINOGRAD_CHANNELS):
+        return winograd.convolve
+    few = MIN_WINOGRAD_CHANNELS_OF_HEIGHT
+    if shape[1] % 4 == 0 and _suits_winograd(shape, kernel, stride, padding, few):
+        return winograd.convolve_rows
+    return None
 
 
 def _suits_winograd(

@@ -1,9 +1,14 @@
-"""3x3 convolution with 4 products for an output instead of 9 (Lavin and Gray 2016, F(2x2, 3x3)).
+"""3x3 convolutions with fewer than 9 products for an output (Lavin and Gray 2016).
 
-Two neighbouring outputs of four inputs d need four products of sums of d with sums of the weights
-g: m = (d0 - d2) g0, (d1 + d2) (g0 + g1 + g2) / 2, (d2 - d1) (g0 - g1 + g2) / 2, (d1 - d3) g2
-give m0 + m1 + m2 and m1 - m2 - m3. Applied to rows and then to columns, this gives sixteen
-products, or for all channels sixteen matrix products. It rounds as little as the direct sum.
+`convolve` and `correlate` need 4, F(2x2, 3x3). Two neighbouring outputs of four inputs d need four
+products of sums of d with sums of the weights g: m = (d0 - d2) g0, (d1 + d2) (g0 + g1 + g2) / 2,
+(d2 - d1) (g0 - g1 + g2) / 2, (d1 - d3) g2 give m0 + m1 + m2 and m1 - m2 - m3. Applied to rows and
+then to columns, this gives sixteen products, or for all channels sixteen matrix products. It rounds
+as little as the direct sum.
+
+`convolve_rows` needs 4.5, F(4, 3) applied to rows alone: four outputs of six inputs need six
+products, each of them a convolution along the width. It reads and writes less, which decides where
+channels are few.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +25,20 @@ FIRST, SECOND, SIGN = np.array([[0, 1, 2, 1], [2, 2, 1, 3], [-1, 1, -1, -1]])
 OF_WEIGHTS = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 OF_KERNEL = np.kron(OF_WEIGHTS, OF_WEIGHTS)  # [16, 9].
 OF_OUTPUTS = np.array([[1, 0], [1, 1], [1, -1], [0, -1]])  # Signs of product k in both outputs.
+# The points of F(4, 3) are 0, infinity and these, with either sign. They round 1.4 to 1.6 times as
+# much as the direct sum; 1 and 2, which are usual, round twice as much.
+POINTS = 0.5**0.5, 2**0.5
+OF_THREE_WEIGHTS = np.array(
+    [
+        [1, 0, 0],
+        *(
+            np.array([1, sign * p, p**2]) / (2 * p**2 * (p**2 - 1 / p**2))
+            for p in POINTS
+            for sign in (1, -1)
+        ),
+        [0, 0, 1],
+    ]
+)
 
 
 def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
@@ -49,6 +68,37 @@ def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
     pixels = jnp.stack([jnp.stack(pair(row), axis=3) for row in pair(products)], axis=2)
     # The barrier keeps XLA from splitting the outputs into four images for sums of batch norm.
     return lax.optimization_barrier(pixels.reshape(batch, height, width, -1))
+
+
+def convolve_rows(images: Array, kernel: Array, *, turned: bool = False) -> Array:
+    """`convolve` for few channels; H is a multiple of four, and W any number."""
+    if turned:
+        kernel = kernel[::-1, ::-1].swapaxes(2, 3)
+    batch, height, width, channels = images.shape
+    weights = jnp.einsum("ki,ijco->kjco", jnp.asarray(OF_THREE_WEIGHTS, kernel.dtype), kernel)
+    padded = jnp.pad(images, ((0, 0), (1, 3), (0, 0), (0, 0)))
+    fours = padded.reshape(batch, height // 4 + 1, 4, width, channels)
+    # Six rows for each four outputs, [B, H / 4, W, C] each. The last two are shared with the next.
+    d0, d1, d2, d3 = (fours[:, :-1, k] for k in range(4))
+    d4, d5 = fours[:, 1:, 0], fours[:, 1:, 1]
+    sums = [d0 - 2.5 * d2 + d4]
+    for p in POINTS:
+        even, odd = d4 - d2 / p**2, p * (d3 - d1 / p**2)
+        sums += [even + odd, even - odd]
+    sums.append(d1 - 2.5 * d3 + d5)
+
+    def product(k: int) -> Array:
+        pads, order = ((0, 0), (1, 1)), ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            sums[k], weights[k : k + 1], (1, 1), pads, dimension_numbers=order
+        )
+
+    first, *pairs, last = (product(k) for k in range(6))
+    rows = [first, jnp.zeros_like(first), jnp.zeros_like(first), last]
+    for p, plus, minus in zip(POINTS, pairs[::2], pairs[1::2], strict=True):
+        even, odd = plus + minus, plus - minus
+        rows = [row + p**k * (odd if k % 2 else even) for k, row in enumerate(rows)]
+    return jnp.stack(rows, axis=2).reshape(batch, height, width, -1)
 
 
 def correlate(images: Array, grad: Array) -> Array:
