@@ -65,6 +65,38 @@ def test_a_half_written_last_line_is_dropped(tmp_path):
     assert files.read_json_lines(tmp_path / "absent") == []
 
 
+def test_a_line_that_does_not_fit_its_checksum_is_refused_by_its_number(tmp_path):
+    file = tmp_path / "results.jsonl"
+    records = [{"accuracy": 0.5, "loss": math.nan, "name": "\u03b8"}, {"accuracy": 0.25}]
+    files.write_json_lines(file, records)
+    lines = file.read_text().splitlines(keepends=True)
+    assert [strict_json(line)["accuracy"] for line in lines] == [0.5, 0.25]
+    found = files.read_json_lines(file)
+    assert found[1] == records[1], "without the checksum"
+    files.write_json_lines(file, found)
+    assert file.read_text() == "".join(lines), "a note on numbers that are not finite stays"
+    file.write_text(lines[0] + lines[1].replace("0.25", "0.75"))
+    with pytest.raises(
+        errors.Damaged, match=r"results.jsonl is damaged in line 2; restore it .* delete"
+    ):
+        files.read_json_lines(file)
+    file.write_text('{"accuracy": 0.75}\n')
+    assert files.read_json_lines(file) == [{"accuracy": 0.75}], "of another program"
+
+
+def test_every_bit_of_a_line_is_checked(tmp_path):
+    file = tmp_path / "results.jsonl"
+    files.write_json_lines(file, [{"attacked": {"seed": 0}, "outcome": {"accuracy": 0.5}}])
+    sound = file.read_bytes()
+    for place in range(sound.index(b', "sum"')):
+        for bit in range(8):
+            harmed = bytearray(sound)
+            harmed[place] ^= 1 << bit
+            file.write_bytes(harmed)
+            with pytest.raises(errors.Damaged):
+                files.read_json_lines(file)
+
+
 def test_json_has_null_and_a_note_for_numbers_that_are_not_finite():
     record = {"step": 3, "loss": math.nan, "inner": {"x": -math.inf, "y": (1.0, math.inf)}}
     text = files.json_text(record)
@@ -126,6 +158,7 @@ def test_the_first_step_that_is_not_finite_is_named(tmp_path, bad):
     log.close()
     (text,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     line = {"step": 2, "loss": None, "epoch": 0.5, "non_finite": {"loss": bad}}
-    assert strict_json(text) == line
+    assert strict_json(text).items() > line.items()
+    assert files.read_json_lines(tmp_path / "metrics.jsonl") == [line]
     assert lines.first_non_finite([{"step": 1, "loss": 0.5}, line]) == f"loss is {bad} at step 2"
     assert plots.curve([{"step": 1, "epoch": 0.2, "loss": 0.5}, line], "loss") == [(0.2, 0.5)]

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from cat_jax.errors import Damaged, UsageError
 
 NON_FINITE = "non_finite"  # Field of a JSON object that names the numbers JSON cannot hold.
+LINE_SUM = re.compile(r', "sum": "([0-9a-f]{8})"\}$')  # The end of a line that has a checksum.
 
 
 @contextlib.contextmanager
@@ -75,8 +77,18 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 
 def write_json_lines(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
-    """Writes one JSON object a line, completely or not at all."""
-    write_text(path, "".join(json_text(record) for record in records))
+    """Writes one `json_line` for each record, completely or not at all."""
+    write_text(path, "".join(json_line(record) for record in records))
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """A JSON object with a checksum of its text as the last field, and a newline."""
+    text = json_text(record).rstrip()
+    return f'{text[:-1]}, "sum": "{_line_sum(text)}"}}\n'
+
+
+def _line_sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def json_sum(content: Mapping[str, Any]) -> str:
@@ -119,12 +131,13 @@ def damaged_line(path: pathlib.Path, number: int) -> Damaged:
 
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; none if it is absent.
+    """The objects of a file of JSON lines, without their checksums; none if it is absent.
 
-    It drops a half-written last line, which a process that died leaves.
+    It drops a half-written last line, which a process that died leaves. A line that another
+    program wrote needs no checksum.
 
     Raises:
-      Damaged: naming the first line that is no JSON object.
+      Damaged: naming the first line that is no JSON object, or does not fit its checksum.
     """
     try:
         *lines, rest = path.read_bytes().split(b"\n")
@@ -137,8 +150,11 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def _object(path: pathlib.Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads(line.decode())
-        if isinstance(record, dict):
+        text = line.decode()
+        if ends := LINE_SUM.search(text):
+            text = f"{text[: ends.start()]}}}"
+        record: dict[str, Any] = json.loads(text)
+        if isinstance(record, dict) and (not ends or ends[1] == _line_sum(text)):
             return record
     except ValueError:
         pass

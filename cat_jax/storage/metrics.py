@@ -122,7 +122,7 @@ class MetricsLog:
             lost, self._lost = self._lost, {}
             values = {**values, **lost, "seconds": {**lost["seconds"], **values["seconds"]}}
         with open(self._file, "a", encoding="utf-8") as stream:
-            stream.write(files.json_text({"step": step, **values}))
+            stream.write(files.json_line({"step": step, **values}))
         numbers = {name: value for name, value in values.items() if isinstance(value, float)}
         for name, value in numbers.items():
             self._board.add_scalar(name, value, step)
