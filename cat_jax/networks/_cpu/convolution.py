@@ -22,10 +22,8 @@ from cat_jax.types import Array
 # Images have at most this many channels, feature maps more.
 MAX_IMAGE_CHANNELS = 4
 # From this many channels on, Winograd's fewer products outweigh the sums that they need: along both
-# sides; along the height alone, which needs fewer sums; and in the gradient of the kernel, whose
-# other forms are slower.
-MIN_WINOGRAD_CHANNELS, MIN_WINOGRAD_CHANNELS_OF_HEIGHT = 128, 64
-MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT = 32
+# sides, and along the height alone or in the gradient of the kernel.
+MIN_WINOGRAD_CHANNELS, MIN_WINOGRAD_CHANNELS_OF_ROWS = 128, 32
 # From this many channels on, one dot over patches is faster than a strided convolution.
 MIN_STRIDED_DOT_CHANNELS = 256
 
@@ -108,8 +106,8 @@ def _convolve_bwd(
             images_grad = _convolve_flipped(grad, kernel, images.shape, padding)
         if stride > 1 or size <= 2:
             return images_grad, _correlate(images, grad, kernel.shape, stride, padding)
-        min_channels = MIN_WINOGRAD_CHANNELS_OF_KERNEL_GRADIENT
-        if _suits_winograd(images.shape, kernel, stride, padding, min_channels):
+        few = MIN_WINOGRAD_CHANNELS_OF_ROWS
+        if _suits_winograd(images.shape, kernel, stride, padding, few):
             return images_grad, winograd.correlate(images, grad)
         return images_grad, _convolve_batch(images, grad, padding)
 
@@ -141,8 +139,7 @@ def _with_fewer_products(
     """The form of `winograd` for images of this shape, if one is exact enough and faster."""
     if _suits_winograd(shape, kernel, stride, padding, MIN_WINOGRAD_CHANNELS):
         return winograd.convolve
-    few = MIN_WINOGRAD_CHANNELS_OF_HEIGHT
-    if shape[1] % 4 == 0 and _suits_winograd(shape, kernel, stride, padding, few):
+    if _suits_winograd(shape, kernel, stride, padding, MIN_WINOGRAD_CHANNELS_OF_ROWS):
         return winograd.convolve_rows
     return None
 

@@ -71,13 +71,15 @@ def convolve(images: Array, kernel: Array, *, turned: bool = False) -> Array:
 
 
 def convolve_rows(images: Array, kernel: Array, *, turned: bool = False) -> Array:
-    """`convolve` for few channels; H is a multiple of four, and W any number."""
+    """`convolve` for few channels, and images of any sides."""
     if turned:
         kernel = kernel[::-1, ::-1].swapaxes(2, 3)
     batch, height, width, channels = images.shape
     weights = jnp.einsum("ki,ijco->kjco", jnp.asarray(OF_THREE_WEIGHTS, kernel.dtype), kernel)
-    padded = jnp.pad(images, ((0, 0), (1, 3), (0, 0), (0, 0)))
-    fours = padded.reshape(batch, height // 4 + 1, 4, width, channels)
+    num_fours = -(-height // 4)
+    below = 4 * num_fours - height + 3
+    padded = jnp.pad(images, ((0, 0), (1, below), (0, 0), (0, 0)))
+    fours = padded.reshape(batch, num_fours + 1, 4, width, channels)
     # Six rows for each four outputs, [B, H / 4, W, C] each. The last two are shared with the next.
     d0, d1, d2, d3 = (fours[:, :-1, k] for k in range(4))
     d4, d5 = fours[:, 1:, 0], fours[:, 1:, 1]
@@ -98,7 +100,8 @@ def convolve_rows(images: Array, kernel: Array, *, turned: bool = False) -> Arra
     for p, plus, minus in zip(POINTS, pairs[::2], pairs[1::2], strict=True):
         even, odd = plus + minus, plus - minus
         rows = [row + p**k * (odd if k % 2 else even) for k, row in enumerate(rows)]
-    return jnp.stack(rows, axis=2).reshape(batch, height, width, -1)
+    pixels = jnp.stack(rows, axis=2).reshape(batch, 4 * num_fours, width, -1)[:, :height]
+    return lax.optimization_barrier(pixels)  # As in `convolve`.
 
 
 def correlate(images: Array, grad: Array) -> Array:
