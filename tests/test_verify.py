@@ -114,7 +114,7 @@ def test_a_start_goes_on_from_what_is_sound_or_says_what_is_not(
             harm(copy / name, rng)
             wrong = [i.name for i in verify.verify(copy) if i.verdict == verify.DAMAGED]
             if not any(name.startswith(item.partition(",")[0]) for item in wrong):
-                # What is absent need not be there; a line may be cut off, or have another digit.
+                # What is absent need not be there; a line may be cut off, or lose its checksum.
                 assert (
                     harm is remove
                     or name.endswith(".jsonl")
