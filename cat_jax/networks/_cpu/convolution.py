@@ -23,7 +23,7 @@ from cat_jax.types import Array
 MAX_IMAGE_CHANNELS = 4
 # From this many channels on, Winograd's fewer products outweigh the sums that they need: along both
 # sides, and along the height alone or in the gradient of the kernel.
-MIN_WINOGRAD_CHANNELS, MIN_WINOGRAD_CHANNELS_OF_ROWS = 128, 32
+MIN_WINOGRAD_CHANNELS, MIN_WINOGRAD_CHANNELS_OF_ROWS = 256, 32
 # From this many channels on, one dot over patches is faster than a strided convolution.
 MIN_STRIDED_DOT_CHANNELS = 256
 
@@ -200,7 +200,8 @@ def _scatter_patches(
         rows, columns = spread(i, height, grad.shape[1]), spread(j, width, grad.shape[2])
         zero = jnp.zeros((), grad.dtype)
         total += lax.pad(patch, zero, ((0, 0, 0), rows, columns, (0, 0, 0)))
-    return total[:, padding : height - padding, padding : width - padding]
+    # The barrier keeps XLA from computing the sum again for each of its uses.
+    return lax.optimization_barrier(total[:, padding : height - padding, padding : width - padding])
 
 
 def _convolve_batch(images: Array, grad: Array, padding: int) -> Array:
