@@ -4,7 +4,7 @@
 products of sums of d with sums of the weights g: m = (d0 - d2) g0, (d1 + d2) (g0 + g1 + g2) / 2,
 (d2 - d1) (g0 - g1 + g2) / 2, (d1 - d3) g2 give m0 + m1 + m2 and m1 - m2 - m3. Applied to rows and
 then to columns, this gives sixteen products, or for all channels sixteen matrix products. It rounds
-as little as the direct sum.
+up to 1.4 times as much as the direct sum.
 
 `convolve_rows` needs 4.5, F(4, 3) applied to rows alone: four outputs of six inputs need six
 products, each of them a convolution along the width. It reads and writes less, which decides where
