@@ -10,6 +10,7 @@ SPECS = {
     "fast_mnist": data.Spec((28, 28, 1), 10, 60_000),
     "preact_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "wrn_cifar10": data.Spec((32, 32, 3), 10, 50_000),
+    "fast_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "awp_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "generated_cifar10": data.Spec((32, 32, 3), 10, 50_000),
     "preact_cifar100": data.Spec((32, 32, 3), 100, 50_000),
