@@ -36,5 +36,7 @@ def get_config(variant: str = "at") -> ConfigDict:
         optimizer.schedule = "cyclic"
         optimizer.per = "iteration"
     config.validation.every_epochs = 2.0
+    # As the training attack and the tests.
+    config.validation.clip = True
     config.test.unclipped = False
     return default.apply_variant(config, variant, VARIANTS)
