@@ -26,15 +26,6 @@ from cat_jax.errors import UsageError
 from cat_jax.runtime.registry import register
 
 
-@pytest.fixture
-def real_data():
-    """The folder with MNIST and CIFAR-10 prepared."""
-    folder = os.environ.get("CAT_JAX_DATA", "")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("set CAT_JAX_DATA to a folder with mnist and cifar10 prepared")
-    return folder
-
-
 def test_digits_has_1437_and_360_images_with_36_of_each_class_in_the_test_split():
     digits = load("digits")
     assert digits.train.images.shape == (1437, 8, 8, 1)

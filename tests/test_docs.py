@@ -4,7 +4,6 @@ import ast
 import html.parser
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -174,19 +173,16 @@ def test_its_blocks_run(page, tmp_path):
 
 
 @pytest.fixture
-def run_small(tmp_path, monkeypatch):
+def run_small(tmp_path, monkeypatch, real_data):
     """Runs the Python command of a page in an empty folder, on little data, in few steps.
 
     Returns what the command prints.
     """
-    data_dir = os.environ.get("CAT_JAX_DATA", "")
-    if not data_dir:
-        pytest.skip("set CAT_JAX_DATA to a folder with mnist and cifar10 prepared")
     (tmp_path / "configs").symlink_to(pages.ROOT / "configs")
     monkeypatch.chdir(tmp_path)
 
     def run(words):
-        words = [*words[1:], *pages.small(words, data_dir)]
+        words = [*words[1:], *pages.small(words, real_data)]
         process = subprocess.run(
             [sys.executable, *words], env=pages.environment(), capture_output=True, text=True
         )
