@@ -101,6 +101,23 @@ def test_a_later_evaluation_at_a_larger_radius_is_not_the_headline(finished_run)
     )
 
 
+def test_autoattack_on_some_images_is_the_headline_before_pgd_on_all(finished_run):
+    results = tables.read(finished_run, "results")
+    natural, attack = per_class.strongest(results)
+    few = {"num_examples": 10, "subset": "balanced, seed 0"}
+
+    def on_few(line, **conditions):
+        return line | {"conditions": line["conditions"] | few | conditions}
+
+    results += [on_few(natural), on_few(attack)]
+    assert per_class.strongest(results) == (natural, attack)
+    results.append(on_few(attack, attack="standard"))
+    results[-1]["outcome"] = attack["outcome"] | {"accuracy": 0.01}
+    assert per_class.strongest(results) == (on_few(natural), results[-1])
+    results[-1]["conditions"]["epsilon"] = 0.3
+    assert per_class.strongest(results) == (natural, attack)
+
+
 def test_without_the_flags_of_an_attack_no_class_is_shown(finished_run, tmp_path):
     run = shutil.copytree(finished_run, tmp_path / "run")
     for file in run.glob("evaluation/*pgd20*.npz"):

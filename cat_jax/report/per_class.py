@@ -35,30 +35,35 @@ class PerClass(NamedTuple):
 def strongest(results: Sequence[Line]) -> tuple[Line, Line] | None:
     """The lines of natural accuracy and of the attack with the lowest accuracy.
 
-    Both are of best/ if it was evaluated, on the largest set of images, in the ball of the first
-    attack in results.jsonl: a later evaluation at a larger radius would always look stronger.
-    Attacks that are not clipped to [0, 1] do not count.
+    Both are of best/ if it was evaluated, in the ball of the first attack in results.jsonl: a later
+    evaluation at a larger radius would always look stronger. Attacks that are not clipped to [0, 1]
+    do not count. Of several sets of images AutoAttack's is chosen, otherwise the largest.
     """
     weights = dict.fromkeys(line["attacked"]["weights"] for line in results)
     for digest in weights:
         own = [line for line in results if line["attacked"]["weights"] == digest]
         own = [line for line in own if lines.is_in_tables(line)]
-        naturals = [line for line in own if line["conditions"]["attack"] == "natural"]
-        for natural in sorted(naturals, key=_num_examples, reverse=True):
-            attacks = [
-                line
-                for line in own
-                if line["conditions"].get("clipped")
-                and labels.images(line["conditions"]) == labels.images(natural["conditions"])
-            ]
-            if attacks:
-                same_ball = [line for line in attacks if _ball(line) == _ball(attacks[0])]
-                return natural, min(same_ball, key=_accuracy)
+        attacks = [line for line in own if line["conditions"].get("clipped")]
+        attacks = [line for line in attacks if _ball(line) == _ball(attacks[0])]
+        sets = [
+            (natural, same_images)
+            for natural in own
+            if natural["conditions"]["attack"] == "natural"
+            and (same_images := [line for line in attacks if _images(line) == _images(natural)])
+        ]
+        if sets:
+            natural, attacks = max(sets, key=lambda pair: _evidence(*pair))
+            return natural, min(attacks, key=_accuracy)
     return None
 
 
-def _num_examples(line: Line) -> int:
-    return int(line["conditions"]["num_examples"])
+def _evidence(natural: Line, attacks: Sequence[Line]) -> tuple[bool, int]:
+    is_autoattack = any(line["conditions"]["attack"] == "standard" for line in attacks)
+    return is_autoattack, int(natural["conditions"]["num_examples"])
+
+
+def _images(line: Line) -> str:
+    return labels.images(line["conditions"])
 
 
 def _ball(line: Line) -> tuple[str, float]:

@@ -37,10 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _row(name: str, about: Mapping[str, Any]) -> list[str]:
     results = about["results"]
     threats = dict.fromkeys(filter(None, map(labels.threat, results)))
+    # Of an attack on some images and on all, the result on more images.
+    by_size = sorted(results, key=lambda line: line["num_examples"])
+    most = {line["attack"]: line for line in by_size}
     accuracies = ", ".join(
-        f"{line['attack']} {100 * line['accuracy']:.1f} ({labels.images(line)})"
-        for line in results
-        if line["attack"] in SHOWN
+        f"{attack} {100 * most[attack]['accuracy']:.1f} ({most[attack]['num_examples']} images)"
+        for attack in SHOWN
+        if attack in most
     )
     return [name, about["config"]["dataset"], about["network"], ", ".join(threats), accuracies]
 
