@@ -9,7 +9,7 @@ five times as long as one of `at`, so it gets fewer epochs. AutoAttack at 0.3:
 
     variant     epochs  AutoAttack  images
     at              60        90.1  10,000
-    trades          50        91.4   1,000
+    trades          50        90.2  10,000
     cat_cw          10        87.2   1,000
     cat_cent        10  no complete run yet
 """
