@@ -341,7 +341,7 @@ def test_numbers_of_different_subsets_never_share_a_line(tmp_path):
     make(tmp_path, CAT_CW, 2, **size, **{"test.subset_seed": 3})
     body, _ = printed("mnist", tmp_path)
     assert body["CAT_cw(0.4)", "ours, 500 test images"][-1] == "2"
-    assert body["CAT_cw(0.4)", "ours, 500 (balanced, seed 3) test images"][-1] == "1"
+    assert body["CAT_cw(0.4)", "ours, 500 test images (balanced, seed 3)"][-1] == "1"
 
 
 def test_results_under_other_conditions_are_not_the_rows(tmp_path):

@@ -125,10 +125,14 @@ def balanced(seed: int) -> str:
     return f"balanced, seed {seed}"
 
 
-def images(conditions: Conditions) -> str:
-    """ "10000", or "1000 (balanced, seed 0)" for a part of the test split."""
+def images(conditions: Conditions, noun: str = "") -> str:
+    """ "10000", or "1000 (balanced, seed 0)" for a part of the test split.
+
+    With a noun, "10000 images", or "1000 images (balanced, seed 0)".
+    """
     subset = conditions["subset"]
-    return str(conditions["num_examples"]) + ("" if subset == "all" else f" ({subset})")
+    parts = (str(conditions["num_examples"]), noun, "" if subset == "all" else f"({subset})")
+    return " ".join(filter(None, parts))
 
 
 def weights(attacked: Mapping[str, Any]) -> str:

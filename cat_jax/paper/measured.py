@@ -87,12 +87,12 @@ def images(run: Run, row: Row) -> str:
     A subset that differs from the row's is named too.
     """
     size, config = run.config["test.num_examples"], row.config()
-    text = str(size)
+    text = f"{size} test images"
     if run.results:
         size = _size(run.results[0])
         usual = f" ({labels.balanced(config['test.subset_seed'])})"
-        text = labels.images(run.results[0]["conditions"]).removesuffix(usual)
-    return f"{text} test images" if 0 < size < source(config["dataset"]).num_test else ""
+        text = labels.images(run.results[0]["conditions"], "test images").removesuffix(usual)
+    return text if 0 < size < source(config["dataset"]).num_test else ""
 
 
 def _size(line: Line) -> int:

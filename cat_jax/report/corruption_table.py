@@ -20,7 +20,7 @@ def corruption_grids(workdirs: Sequence[pathlib.Path]) -> list[Grid]:
         for line, name in zip(results, labels.all_weights(results), strict=True):
             conditions = line["conditions"]
             if lines.is_corruption(line):
-                text = f"{workdir.name}, {name}, {labels.images(conditions)} images"
+                text = f"{workdir.name}, {name}, {labels.images(conditions, 'images')}"
                 place = conditions["kind"], conditions["severity"]
                 measured.setdefault(text, {})[place] = line["outcome"]["accuracy"]
     return [_grid(name, accuracies) for name, accuracies in measured.items()]

@@ -40,8 +40,8 @@ class Curve(NamedTuple):
         """One sentence on the attacks and the images."""
         return (
             f"Under FMN with {self.conditions['num_steps']} steps (line) and APGD (crosses) in "
-            f"{labels.NORMS[self.conditions['norm']]}, on {labels.images(self.conditions)} test "
-            "images. Bands are 95% Wilson intervals."
+            f"{labels.NORMS[self.conditions['norm']]}, on "
+            f"{labels.images(self.conditions, 'test images')}. Bands are 95% Wilson intervals."
         )
 
     @property

@@ -57,7 +57,7 @@ def headlines(results: Sequence[Line]) -> list[tuple[str, str, str]]:
 
 def _interval(line: Line) -> str:
     low, high = (100 * bound for bound in line["outcome"]["interval"])
-    return f"95% interval {low:.1f} to {high:.1f}, {labels.images(line['conditions'])} images"
+    return f"95% interval {low:.1f} to {high:.1f}, {labels.images(line['conditions'], 'images')}"
 
 
 def _threat(config: Config, *, is_trained: bool) -> str:

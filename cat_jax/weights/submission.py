@@ -162,7 +162,7 @@ def _version(line: Line) -> str:
     return (
         f"AutoAttack, standard version (APGD-CE, APGD-T, FAB-T, Square with "
         f"{conditions['num_queries']} queries) of cat_jax {versions.get('cat_jax', __version__)}, "
-        f"seed {conditions['seed']}, {labels.images(conditions)} test images"
+        f"seed {conditions['seed']}, {labels.images(conditions, 'test images')}"
     )
 
 
