@@ -5,6 +5,8 @@ In float64, within the tolerance that docs/scaling.md states, and with real coll
 
 import chex
 import float64_runs
+import jax
+import numpy as np
 import pytest
 import small_runs
 
@@ -47,3 +49,41 @@ def test_twenty_steps_are_the_same_on_eight_devices_and_on_two_processes(float64
     for jobs, num_devices in ((on_eight, 8), (on_two, 4)):
         saved |= {workdir: (20, num_devices) for workdir, _, _ in jobs}
     check(saved, one, **whole)
+
+
+AVERAGED = {
+    "average.kind": "equal",
+    "average.batch_norm": "recomputed",
+    "optimizer.schedule": "cosine",
+    "optimizer.warmup_epochs": 1.0,
+    "optimizer.decay": "kernels",
+    "optimizer.weight_decay": 0.01,
+    "validation.every_epochs": 1.0,
+    "batch_size": 64,  # So that twelve steps are three epochs.
+}
+SMALL_CNN = {"classifier.name": "SmallCNN"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "parts",
+    [
+        AVERAGED,
+        SMALL_CNN | {"classifier.activation": "silu"},
+        SMALL_CNN | {"classifier.activation": "gelu"},
+    ],
+    ids=["averaged", "silu", "gelu"],
+)
+def test_recipe_parts_depend_neither_on_the_devices_nor_on_an_interruption(
+    float64, tmp_path, parts
+):
+    """Those that tests/test_variants.py, with its two steps of one network, cannot show."""
+    few, all_steps = parts | {"num_steps": 7}, parts | {"num_steps": 12}
+    one = float64_runs.run(tmp_path / "one", 1, **all_steps)
+    float64_runs.run(tmp_path / "stopped", 1, **few)
+    chex.assert_trees_all_equal(float64_runs.run(tmp_path / "stopped", 1, **all_steps), one)
+    four = float64_runs.run(tmp_path / "four", 4, **all_steps)
+    chex.assert_trees_all_close(four, one, **TOLERANCE)
+    if parts is AVERAGED:
+        both = one.classifier.params, one.average["params"]
+        assert min(jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), *both))) > 0
