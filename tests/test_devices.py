@@ -77,7 +77,7 @@ SMALL_CNN = {"classifier.name": "SmallCNN"}
 def test_recipe_parts_depend_neither_on_the_devices_nor_on_an_interruption(
     float64, tmp_path, parts
 ):
-    """Those that tests/test_variants.py, with its two steps of one network, cannot show."""
+    """The parts that tests/test_variants.py leaves out: it takes two steps with one network."""
     few, all_steps = parts | {"num_steps": 7}, parts | {"num_steps": 12}
     one = float64_runs.run(tmp_path / "one", 1, **all_steps)
     float64_runs.run(tmp_path / "stopped", 1, **few)
