@@ -25,7 +25,7 @@ from cat_jax.storage.run_folder import RunFolder
 from cat_jax.weights import Loaded, export, submission, trained, weight_files
 
 # What training writes beside the arrays of a checkpoint.
-META = {"num_devices": 1, "image_shape": [8, 8, 3], "class_names": [*"0123456789"]}
+META = {"epoch": 0.5, "num_devices": 1, "image_shape": [8, 8, 3], "class_names": [*"0123456789"]}
 SAVED = {"evaluation": "fgsm", "test.save_adversarial": "uint8"}
 SAVED |= {"classifier.name": "SmallCNN"}  # Because its names in PyTorch are published.
 
@@ -112,7 +112,9 @@ def test_the_card_has_data_method_numbers_versions_and_sums(workdir, capsys):
         assert word in text
     for name, version in of_best[0]["outcome"]["versions"].items():
         assert f"- {name} {version}" in text
-    assert json.loads(text.split("```json")[1].split("```")[0])["seed"] == 0
+    config = json.loads(text.split("```json")[1].split("```")[0])
+    assert config["seed"] == 0
+    assert f"is `best` of step 0, after 0.5 of {config['num_epochs']} epochs." in text
     verdicts = {item.verdict for item in verify.verify(workdir)}
     assert verify.DAMAGED not in verdicts
 
@@ -235,7 +237,7 @@ def test_the_class_of_a_submission_has_our_logits(name, side, fields, tmp_path):
     variables = jax.tree.map(lambda x: rng.uniform(0.01, 0.1, x.shape).astype(np.float32), shapes)
     run = trained.Trained(
         Loaded(network, {"batch_stats": {}} | variables, tmp_path, "", {}),
-        *(None, config, "best", 1, shape),
+        *(None, config, "best", 1, 0.1, shape),
     )
     file, code, *_ = submission.write(run, tmp_path, tmp_path / "model")
     assert "cat_jax" not in code.read_text().split('"""')[2]

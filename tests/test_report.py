@@ -17,7 +17,7 @@ from cat_jax.experiment import settings
 from cat_jax.paper import references
 from cat_jax.report import __main__ as command
 from cat_jax.report import details, seed_means, tables
-from cat_jax.storage import lines
+from cat_jax.storage import files, lines
 from cat_jax.storage.run_folder import RunFolder
 
 
@@ -62,6 +62,13 @@ def test_clipped_mnist_numbers_are_never_put_beside_unclipped_ones(tmp_path):
     caption, numbers = published(tmp_path, mnist.get_config("cat_cw"))
     assert "pgd20" not in numbers
     assert caption.endswith("is CAT_cw(0.4); the run differs: num_validation=5000")
+
+
+def test_the_caption_says_how_far_a_run_is_that_has_not_ended(tmp_path):
+    for step, ending in ((700, "CAT_cw(0.4); the run differs: step 700 of 24000"), (24000, "0.4)")):
+        files.write_json_lines(tmp_path / "metrics.jsonl", [{"step": step}])
+        caption, _ = published(tmp_path, mnist.get_config("cat_cw"), num_validation=0)
+        assert caption.endswith(ending)
 
 
 def test_numbers_at_another_radius_have_no_published_ones_beside_them(tmp_path):

@@ -27,6 +27,7 @@ from cat_jax.paper import (
     catalogue,
     cells,
     commands,
+    figures,
     measured,
     output,
     progress,
@@ -201,8 +202,9 @@ def test_half_finished_runs_say_how_far_they_are(tmp_path):
     make(tmp_path, CAT_CW, 1, accuracies={})
     make(tmp_path, CAT_CW, 2, accuracies={"natural": 0.99})
     body, text = printed("mnist", tmp_path)
-    assert body["CAT_cw(0.4)", "ours"] == ["99.0 (±0.4)", "-", "-", "10000", "1 of 3"]
+    assert body["CAT_cw(0.4)", "ours"] == ["99.0 (±0.4)", "-", "-", "10000", "1 of 2"]
     assert "CAT_cw(0.4) seed 0: in progress, step 700 of 24000." in text
+    assert "Without numbers" not in text
     assert "seed 1: trained, not evaluated: natural, pgd20_unclipped, pgd100_unclipped." in text
     assert "seed 2: trained, not evaluated: pgd20_unclipped, pgd100_unclipped." in text
     query = Query(runs.find(tmp_path), "runs", (2, 3))
@@ -211,6 +213,17 @@ def test_half_finished_runs_say_how_far_they_are(tmp_path):
     make(tmp_path, CAT_CW, 3)
     query = Query(runs.find(tmp_path), "runs", (2, 3))
     assert len(progress.launched([TABLES["mnist"]], query, [], True)) == 15
+
+
+def test_numbers_of_a_run_that_has_not_ended_are_not_averaged_with_those_of_others(tmp_path):
+    make(tmp_path, CAT_CW, 0)
+    make(tmp_path, CAT_CW, 1, accuracies=ACCURACIES | {"natural": 0.9}, steps=700)
+    body, text = printed("mnist", tmp_path)
+    assert body["CAT_cw(0.4)", "ours"][0] == "99.0 (±0.4)"
+    assert body["CAT_cw(0.4)", "ours, step 700 of 24000"][0].startswith("90.0 (")
+    assert "CAT_cw(0.4) seed 1: in progress, step 700 of 24000." in text
+    drawn = figures.ours(CAT_CW, TABLES["mnist"], Query(runs.find(tmp_path)))
+    assert drawn["natural"].mean == pytest.approx(99.0)
 
 
 def test_a_diverged_seed_is_named_and_not_averaged(tmp_path):

@@ -30,7 +30,8 @@ def write_run(workdir, seed):
     config = small_runs.config(seed=seed, **EVALUATION)
     experiment, dataset, _ = small_runs.experiment(config)
     state = experiment.init()
-    meta = {"num_devices": 1, "image_shape": [8, 8, 3], "class_names": [*"0123456789"]}
+    meta = {"epoch": 0.5, "num_devices": 1, "image_shape": [8, 8, 3]}
+    meta["class_names"] = [*"0123456789"]
     for name in ("best", "last"):
         checkpoint.save(workdir / "checkpoints" / name, state, meta, keep=1)
     files.write_json_lines(workdir / "metrics.jsonl", [{"step": 1}])

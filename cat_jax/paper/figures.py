@@ -102,8 +102,9 @@ def place(row: Row, panel: Panel) -> float:
 
 
 def ours(row: Row, table: Table, query: Query) -> dict[str, Cell]:
-    """Returns the row's numbers by column, from the runs that belong to it."""
-    numbers = cells.lines(row, table, query.exact(row))[0].cells
+    """Returns the row's numbers by column, from the runs that belong to it and have ended."""
+    ended = [match for match in query.exact(row) if not match.progress]
+    numbers = cells.lines(row, table, ended)[0].cells
     return {column: cell for column, cell in numbers.items() if isinstance(cell, Cell)}
 
 

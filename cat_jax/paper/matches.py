@@ -18,9 +18,21 @@ class Match(NamedTuple):
     nearest: Nearest
 
     @property
+    def progress(self) -> str:
+        """ "step 700 of 24000" of a run that has not ended, else "".
+
+        A diverged run has ended, and so has one with results but no metrics: only its evaluation
+        was kept, and the step of best/ does not say how far the training came.
+        """
+        run, total = self.run, self.row.total_steps(self.run.config)
+        has_ended = run.diverged or run.step >= total or (run.results and not run.metrics)
+        return "" if has_ended else f"step {run.step} of {total}"
+
+    @property
     def differences(self) -> tuple[str, ...]:
-        """The length, fields and number of test images in which the run differs from its row."""
-        return tuple(filter(None, (*self.nearest.differences, measured.images(self.run, self.row))))
+        """How the run differs from its row: length, fields, progress, number of test images."""
+        images = measured.images(self.run, self.row)
+        return tuple(filter(None, (*self.nearest.differences, self.progress, images)))
 
 
 class Matches(NamedTuple):

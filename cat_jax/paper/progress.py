@@ -38,8 +38,8 @@ def status(match: Match | None, table: Table) -> str:
     total, numbers = match.row.total_steps(run.config), measured.numbers(run, table)
     if run.diverged:
         return f"diverged: {lines.first_non_finite(run.metrics)} of {total}"
-    if run.step < total:
-        return f"in progress, step {run.step} of {total}"
+    if match.progress:
+        return f"in progress, {match.progress}"
     lacking = [column for column in table.columns if column not in numbers]
     if not lacking:
         return "done"
@@ -73,12 +73,16 @@ def summary(table: Table, query: Query) -> str:
 
 
 def _unprinted(table: Table, query: Query) -> list[str]:
-    """Counts the runs that differ from their row and have no number yet."""
+    """Counts the runs that differ from their row and have no number yet.
+
+    Runs that only have not ended are left out, because the statuses name them.
+    """
     kinds = collections.Counter(
         ", ".join(match.differences)
         for row in table.rows
         for match in query.of(row)
-        if match.differences and not measured.numbers(match.run, table)
+        if match.differences not in ((), (match.progress,))
+        and not measured.numbers(match.run, table)
     )
     return [f"Without numbers here: {count} with {kind}." for kind, count in kinds.items()]
 

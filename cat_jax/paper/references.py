@@ -4,23 +4,29 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cat_jax.experiment import run_config, settings, suites
-from cat_jax.paper import nearest, published_numbers
+from cat_jax.experiment import suites
+from cat_jax.paper import nearest, published_numbers, runs
+from cat_jax.paper.matches import Match
 from cat_jax.paper.nearest import Nearest
 from cat_jax.paper.rows import Row
-from cat_jax.storage.run_folder import RunFolder
 
 
 class Reference(NamedTuple):
-    """The row of the paper that a run is nearest to."""
+    """The row of the paper that a run is nearest to.
+
+    Attributes:
+      nearest: the row, and how the run's config differs from it.
+      progress: "step 700 of 24000" of a run that has not ended, else "".
+    """
 
     nearest: Nearest
+    progress: str
 
     @property
     def caption(self) -> str:
         """The row's name and the run's differences from it."""
         text = f"the nearest row of the paper is {self.nearest.row.label}"
-        differences = ", ".join(self.nearest.differences)
+        differences = ", ".join(filter(None, (*self.nearest.differences, self.progress)))
         return f"{text}; the run differs: {differences}" if differences else text
 
     def text(self, conditions: Mapping[str, Any]) -> str:
@@ -41,10 +47,14 @@ def of_run(workdir: pathlib.Path) -> Reference | None:
 
     Raises:
       UsageError: if config.json is damaged or has an unknown field.
+      Damaged: if a file of lines is damaged.
     """
-    config = settings.flat(settings.resolve(run_config.read(RunFolder(workdir))))
-    own = nearest.find(config)
-    return Reference(own) if own else None
+    run = runs.read(workdir)
+    own = nearest.find(run.config)
+    if own is None:
+        return None
+    # Without metrics, nothing says how far the training came: weights may be from a file.
+    return Reference(own, Match(run, own.row, own).progress if run.metrics else "")
 
 
 def _is_measured_so(row: Row, conditions: Mapping[str, Any]) -> bool:

@@ -18,13 +18,19 @@ def find(folder: pathlib.Path) -> list[Run]:
     runs = []
     for path in sorted(folder.rglob(run_folder.CONFIG)):
         try:
-            runs.append(_read(path.parent))
+            runs.append(read(path.parent))
         except (UsageError, Damaged, json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
             logger.warning("%s is left out: %s", path.parent, error)
     return runs
 
 
-def _read(workdir: pathlib.Path) -> Run:
+def read(workdir: pathlib.Path) -> Run:
+    """Returns the run in a folder.
+
+    Raises:
+      UsageError: if config.json is damaged or has an unknown field.
+      Damaged: if a file of lines is damaged.
+    """
     folder = RunFolder(workdir)
     config = settings.flat(settings.resolve(run_config.read(folder)))
     records = {name: folder.read_lines(name) for name in run_folder.LINES}

@@ -29,7 +29,7 @@ TEMPLATE = """# {title}
 
 {dataset}, whose SHA-256 begins with {data_sha}, and {extra};
 {held_out}. The checkpoint
-is `{checkpoint}` of step {step}.
+is `{checkpoint}` of step {step}, after {epoch:.4g} of {num_epochs} epochs.
 
 ## Method
 
@@ -116,6 +116,8 @@ def card(
         held_out=_held_out(run),
         checkpoint=run.checkpoint,
         step=run.step,
+        epoch=run.epoch,
+        num_epochs=config.num_epochs,
         method=_method(run),
         accuracy=_accuracy(results),
         checks=_failed(checks),

@@ -38,6 +38,7 @@ class Trained(NamedTuple):
       config: resolved config of the run.
       checkpoint: name of the checkpoint, such as "best".
       step: the number of updates made.
+      epoch: the number of epochs trained, a fraction within one.
       image_shape: (H, W, C) of the images that the run was trained on.
     """
 
@@ -46,6 +47,7 @@ class Trained(NamedTuple):
     config: ConfigDict
     checkpoint: str
     step: int
+    epoch: float
     image_shape: tuple[int, int, int]
 
 
@@ -81,6 +83,7 @@ def load(workdir: str | pathlib.Path, name: str = "best") -> Trained:
         config,
         name,
         newest.step,
+        newest.meta["epoch"],
         spec.image_shape,
     )
 
