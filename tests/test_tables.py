@@ -224,6 +224,7 @@ def test_numbers_of_a_run_that_has_not_ended_are_not_averaged_with_those_of_othe
     assert "CAT_cw(0.4) seed 1: in progress, step 700 of 24000." in text
     drawn = figures.ours(CAT_CW, TABLES["mnist"], Query(runs.find(tmp_path)))
     assert drawn["natural"].mean == pytest.approx(99.0)
+    assert figures.ours(CAT_CW, TABLES["mnist"], Query(runs.find(tmp_path), seeds=(1,))) == {}
 
 
 def test_a_diverged_seed_is_named_and_not_averaged(tmp_path):
